@@ -2,7 +2,7 @@
 add_library(clv_options INTERFACE)
 target_compile_definitions(clv_options INTERFACE _GNU_SOURCE CLV_VERSION="${PROJECT_VERSION}")
 target_compile_options(clv_options INTERFACE
-    -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes
+    -Wall -Wextra -Wno-unused-parameter -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes
     # nothing reads errno or floating-point exceptions, and waiting for them keeps loops from vectorising
     -fno-math-errno -fno-trapping-math
     # a product and a sum are fused only where the source says fmaf, so that results do not depend on the compiler

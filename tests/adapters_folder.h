@@ -1,4 +1,4 @@
-/* adapters_folder.h - a folder of adapters (LoRA) beside a model's, made by a few training steps. */
+/* adapters_folder.h - makes a folder of adapters (LoRA) for a model, by a few training steps. */
 #ifndef ADAPTERS_FOLDER_H
 #define ADAPTERS_FOLDER_H
 
@@ -8,7 +8,7 @@
 
 #include "cleave/train.h"
 
-/* Adapters that have learned a little, on the base at `path`, whose vocabulary is of so many tokens. */
+/* Trains adapters a little on the base at `path`, which has a vocabulary of so many tokens. */
 static inline void write_adapters(const char *out, const char *path, int32_t vocab)
 {
     enum { BATCH = 2, SEQ = 8, STEPS = 4 };

@@ -1,7 +1,6 @@
 /* batch_invariance.h - where rows of a product of f32 have the same bits among few rows and among many: by our own
  * kernel, and by oneDNN's for AVX-512 (src/kernels/cpu/gemm/gemm.h). */
-#ifndef CLEAVE_TESTS_ROWS_ARE_ALIKE_H
-#define CLEAVE_TESTS_ROWS_ARE_ALIKE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -19,5 +18,3 @@ static inline bool rows_are_alike(void)
     return false;
 #endif
 }
-
-#endif

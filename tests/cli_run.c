@@ -1,18 +1,13 @@
 #include "cli_run.h"
 
-#include <setjmp.h>
 #include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
-#include <cmocka.h>
-
 #include "io/checkpoint/safetensors.h"
+#include "unit_test.h"
 
 enum { LINE = 16384 };
 
@@ -39,7 +34,6 @@ const char *cli_golden(void)
 
 int cli_remove_folder(void **state)
 {
-    (void)state;
     cli_shell("rm -rf {d}");
     return 0;
 }
@@ -59,7 +53,7 @@ static void fill(char line[LINE], const char *text)
     line[n] = '\0';
 }
 
-/* " --check" behind the name of a command that has it. */
+/* Inserts " --check" after the name of a command that has the option. */
 static const char *check_of(const char *command, size_t length)
 {
     static const char *const checked[] = {"train", "generate", "forward", "embed", "score"};

@@ -1,7 +1,6 @@
 /* cli_run.h - running the built program from a test: `cleave ARGUMENTS` with folders put in, its exit code and output.
  */
-#ifndef CLEAVE_TESTS_CLI_RUN_H
-#define CLEAVE_TESTS_CLI_RUN_H
+#pragma once
 
 enum { CLI_OUTPUT = 1 << 16 };
 
@@ -27,5 +26,3 @@ const char *cli_ids(const char *name);
 int cli_lines(const char *path);
 /* A shell command with the same folders, which must succeed. */
 void cli_shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-#endif

@@ -1,13 +1,11 @@
 /* elementwise_op.h - shape and rule of a test's own ops that make of each element of their operand one of their result.
  * */
-#ifndef CLEAVE_TESTS_BY_ELEMENTS_H
-#define CLEAVE_TESTS_BY_ELEMENTS_H
+#pragma once
 
 #include "cleave/op.h"
 
 static inline clv_status same_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op, (void)err;
     out[0] = in[0];
     return CLV_OK;
 }
@@ -16,5 +14,3 @@ static inline void by_elements(const clv_op *op, const clv_type *in, const clv_t
 {
     clv_rule_elementwise(rule, op, in, out);
 }
-
-#endif

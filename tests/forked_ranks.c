@@ -1,11 +1,7 @@
 /* forked_ranks.c - forks processes, connects them by sockets and runs a function in each. */
 #include "forked_ranks.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -14,9 +10,8 @@
 #include <sanitizer/lsan_interface.h>
 #endif
 
-#include <cmocka.h>
-
 #include "mpi_test_job.h"
+#include "unit_test.h"
 
 void check(bool ok, const clv_process_links *links, const char *what, const clv_error *err)
 {
@@ -46,7 +41,6 @@ static void check_leaks(int process)
         _exit(1);
     }
 #else
-    (void)process;
 #endif
 }
 

@@ -1,8 +1,7 @@
 /* forked_ranks.h - sessions whose ranks are in several processes: made by fork and connected by sockets, or those of an
  * MPI job if a launcher started the test (mpi_test_job.h).
  */
-#ifndef CLEAVE_TESTS_PROCESSES_H
-#define CLEAVE_TESTS_PROCESSES_H
+#pragma once
 
 #include "comm/comm.h"
 #include "runtime/session/session_internal.h"
@@ -33,5 +32,3 @@ clv_session *new_session(const clv_mesh *mesh, const clv_process_links *links, i
 
 /* Monotonic clock. */
 double seconds_now(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* golden_path.h - where the models and values of tests/golden are. */
-#ifndef CLEAVE_TESTS_GOLDEN_PATH_H
-#define CLEAVE_TESTS_GOLDEN_PATH_H
+#pragma once
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,5 +21,3 @@ static inline const char *golden_path(const char *format, ...)
     va_end(args);
     return path;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* golden_plan.h - training steps of models of tests/golden, planned, and what they move counted. */
-#ifndef CLEAVE_TESTS_GOLDEN_PLAN_H
-#define CLEAVE_TESTS_GOLDEN_PLAN_H
+#pragma once
 
 #include <string.h>
 
@@ -39,5 +38,3 @@ static inline int collectives_of(const clv_program *program, const char *kind)
     }
     return n;
 }
-
-#endif

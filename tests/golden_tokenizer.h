@@ -1,6 +1,5 @@
 /* golden_tokenizer.h - a tokenizer of tests/golden/tokenizer. */
-#ifndef CLEAVE_TESTS_GOLDEN_TOKENIZER_H
-#define CLEAVE_TESTS_GOLDEN_TOKENIZER_H
+#pragma once
 
 #include "cleave/tokenizer.h"
 #include "golden_path.h"
@@ -14,5 +13,3 @@ static inline clv_tokenizer *golden_tokenizer(const char *name)
     must(clv_tokenizer_open(&t, golden_path("tokenizer/%s", name), &err), &err);
     return t;
 }
-
-#endif

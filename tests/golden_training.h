@@ -1,7 +1,6 @@
 /* golden_training.h - what torch's trainings of golden/make_train.py were made with: their batches, and trainers that
  * update as they did. */
-#ifndef CLEAVE_TESTS_GOLDEN_TRAINING_H
-#define CLEAVE_TESTS_GOLDEN_TRAINING_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -24,5 +23,3 @@ void golden_batch_repeat(golden_batch *batch);
 
 double golden_rate(clv_optimizer optimizer);
 clv_trainer *golden_trainer(const clv_model *model, const golden_batch *batch, clv_optimizer optimizer, int64_t parts);
-
-#endif

@@ -1,6 +1,5 @@
 /* gpt_block.h - a GPT block and the gradients of its weights, which planners are tried on. */
-#ifndef CLEAVE_TESTS_BLOCK_WITH_GRADIENTS_H
-#define CLEAVE_TESTS_BLOCK_WITH_GRADIENTS_H
+#pragma once
 
 #include <stdio.h>
 
@@ -29,5 +28,3 @@ static inline clv_graph *must_block_with_gradients(const clv_mesh *mesh, const c
     }
     return graph;
 }
-
-#endif

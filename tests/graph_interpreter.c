@@ -2,18 +2,14 @@
 #include "graph_interpreter.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "op_call.h"
 #include "runtime/checks/op_harness.h"
 #include "runtime/checks/guard_bytes.h"
+#include "unit_test.h"
 
 #ifdef __SANITIZE_ADDRESS__
 enum { GUARD = 0 }; /* it sees every overrun by itself */
@@ -34,7 +30,7 @@ double graph_uniform(uint64_t *state)
     return (double)(graph_next(state) >> 11) * 0x1p-52 - 1;
 }
 
-/* Where the guard behind so many bytes begins: at a whole word. */
+/* Offset of the guard after so many bytes: at a whole word. */
 static size_t guarded_from(size_t bytes)
 {
     return (bytes + 7) / 8 * 8;
@@ -51,7 +47,7 @@ void *graph_take(size_t bytes)
     return data;
 }
 
-/* Fails where an op wrote behind what graph_take gave. */
+/* Fails if an op wrote past the memory that graph_take returned. */
 static void check_behind(const clv_op *op, const char *what, const void *data, size_t bytes)
 {
     int64_t broken =

@@ -1,7 +1,6 @@
 /* graph_interpreter.h - what the op tests share: a graph run on one rank, op by op on whole tensors by the ops' own
  * kernels, with no partitioner and no program in between; and each op's sharding rule tried against that. */
-#ifndef CLEAVE_TESTS_GRAPH_EVAL_H
-#define CLEAVE_TESTS_GRAPH_EVAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -48,5 +47,3 @@ int graph_eval_check_rules(graph_eval *eval);
  * them; returns what graph_eval_check_rules returns. */
 int check_gradient(clv_graph *graph, clv_value f, const clv_value *wrt, int n,
                    void (*prepare)(graph_eval *eval, void *context), void *context);
-
-#endif

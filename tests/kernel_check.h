@@ -1,23 +1,17 @@
 /* kernel_check.h - what the kernel tests share: random operands, every instruction set, and a comparison that names the
  * worst element. The oracle of a fast kernel is the same call in f64 on the same (rounded) operands. */
-#ifndef CLEAVE_TESTS_KERNEL_CHECK_H
-#define CLEAVE_TESTS_KERNEL_CHECK_H
+#pragma once
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/dtype.h"
 #include "kernels/cpu/cpu_tuning.h"
 #include "kernels/cpu/isa_dispatch.h"
+#include "unit_test.h"
 
 static uint64_t check_seed = 20240607;
 
@@ -128,5 +122,3 @@ static inline void check_everywhere(void (*body)(clv_dtype dtype))
     }
     clv_tuning_reset_for_test();
 }
-
-#endif

@@ -77,7 +77,6 @@ static void check_host(const void *at)
 static void *alloc(const clv_device *device, size_t align, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    (void)device;
     mapping *m = calloc(1, sizeof *m);
     if (!m || align > page)
         fail("out of memory, or of alignment");
@@ -96,7 +95,6 @@ static void *alloc(const clv_device *device, size_t align, size_t bytes)
 
 static void free_memory(const clv_device *device, void *memory)
 {
-    (void)device;
     if (!memory)
         return;
     pthread_mutex_lock(&lock);
@@ -242,7 +240,6 @@ static clv_status synchronize(const clv_device *device, clv_error *err)
 
 static clv_status run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     job *j = add(call->context->device, KERNEL);
     j->call = *call;
     memcpy(j->in, call->in, (size_t)call->op->n_in * sizeof *j->in);
@@ -270,7 +267,6 @@ static clv_status copy(const clv_device *device, clv_copy_kind kind, void *out, 
 static clv_status fill(const clv_device *device, void *out, int64_t count, clv_dtype dtype, clv_reduction reduction,
                        clv_error *err)
 {
-    (void)err;
     if (count > 0) {
         job *j = add(device, FILL);
         j->to = out;
@@ -285,7 +281,6 @@ static clv_status reduce(const clv_device *device, void *out, const clv_shard *o
                          const clv_shard *in_shard, const clv_shard *box, clv_dtype dtype, clv_reduction reduction,
                          clv_error *err)
 {
-    (void)err;
     if (clv_shard_elems(box) > 0) {
         job *j = add(device, REDUCE);
         j->to = out;
@@ -305,7 +300,6 @@ static const clv_device_backend backend;
 
 static clv_status open_mock(const clv_device **out, int ordinal, clv_error *err)
 {
-    (void)ordinal;
     mock *m = calloc(1, sizeof *m);
     if (!m)
         return clv_fail_memory(err, "a mock device", sizeof *m);

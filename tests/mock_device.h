@@ -1,7 +1,6 @@
 /* mock_device.h - a device for tests, "mock": nobody reaches its memory but its own calls, and what is asked of it is
  * done late. */
-#ifndef CLEAVE_TESTS_MOCK_DEVICE_H
-#define CLEAVE_TESTS_MOCK_DEVICE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -10,5 +9,3 @@ void mock_device_add(void);
 
 /* Kernels that it ran, of all ranks, since the process began. */
 int64_t mock_device_kernels(void);
-
-#endif

@@ -12,8 +12,7 @@
  * What it cannot see: stores that the model orders before earlier ones of other threads (each word here has one writer,
  * or is changed by read-modify-writes alone), and timing: pauses end when there is something new to see,
  * futexes when woken. */
-#ifndef CLEAVE_TESTS_SCHEDULES_H
-#define CLEAVE_TESTS_SCHEDULES_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -67,5 +66,3 @@ long schedule_clock(void);
 /* Sleeps while the word has the value, until it is woken; wakes all sleepers. */
 void schedule_futex_wait(const volatile void *word, uint32_t value);
 void schedule_futex_wake(const volatile void *word);
-
-#endif

@@ -1,7 +1,6 @@
 /* model_checker_atomics.h - sends the atomics of the sources that are included after it to model_checker.c. Words that
  * are not watched are read and written as they are. */
-#ifndef CLEAVE_TESTS_SCHEDULES_ATOMIC_H
-#define CLEAVE_TESTS_SCHEDULES_ATOMIC_H
+#pragma once
 
 #include <linux/futex.h>
 #include <pthread.h>
@@ -14,7 +13,6 @@
 
 static inline void schedule_ignore(const void *first, ...)
 {
-    (void)first;
 }
 
 #define PLAIN(p) __typeof__(((void)0, *(p)))
@@ -46,5 +44,3 @@ static inline void schedule_ignore(const void *first, ...)
 #define syscall(number, word, op, value, ...)                                                                          \
     (schedule_ignore(__VA_ARGS__),                                                                                     \
      (op) == FUTEX_WAIT_PRIVATE ? schedule_futex_wait(word, (uint32_t)(value)) : schedule_futex_wake(word))
-
-#endif

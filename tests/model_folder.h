@@ -1,6 +1,5 @@
 /* model_folder.h - a model's folder, with values of a test's own. */
-#ifndef CLEAVE_TESTS_MODEL_FOLDER_H
-#define CLEAVE_TESTS_MODEL_FOLDER_H
+#pragma once
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,5 +31,3 @@ static inline void write_model_folder(const char *path, const clv_model_config *
     }
     must(clv_safetensors_commit(writer, &err), &err);
 }
-
-#endif

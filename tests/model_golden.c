@@ -1,14 +1,9 @@
 #include "model_golden.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "graph/graph.h"
 #include "cleave/generate.h"
@@ -17,6 +12,7 @@
 #include "golden_path.h"
 #include "must.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { MAX_PARAMETERS = 64, MAX_INPUTS = 4, IGNORED = -100, GREEDY = 40 };
 
@@ -119,7 +115,7 @@ void golden_close(golden *g)
     free(g);
 }
 
-/* A session whose state starts from the golden's weights. */
+/* A session that starts from the golden model's weights. */
 static clv_session *new_session(const golden *g, const clv_mesh *mesh)
 {
     clv_error err = {0};
@@ -148,7 +144,7 @@ static void compare(const char *where, const char *what, const float *got, const
                      want[i], tolerance);
 }
 
-/* [B,S,width]. Rows that are padding are nobody's business: a query that sees nothing is defined nowhere. */
+/* [B,S,width]. Rows of padding are not compared: a query without keys is undefined. */
 static void compare_rows(const golden *g, const char *what, const char *where, const float *got, const float *want,
                          int64_t width)
 {

@@ -1,8 +1,7 @@
 /* model_golden.h - our models against Hugging Face transformers' (tests/golden/make_*.py): logits, hidden states, loss
  * and the gradients of all weights. Errors up to 2e-5 x max(the tensor's largest, 1e-3 x the largest gradient of its
  * layer). */
-#ifndef CLEAVE_TESTS_MODEL_GOLDEN_H
-#define CLEAVE_TESTS_MODEL_GOLDEN_H
+#pragma once
 
 typedef struct golden golden;
 
@@ -24,5 +23,3 @@ void golden_decode(const char *name);
 /* One training step by megatron-sp, fsdp, zero1 and gspmd-2d: the loss is the reference's, and the update decays
  * weights but neither gains nor biases. */
 void golden_train(const char *name);
-
-#endif

@@ -1,7 +1,6 @@
 /* mpi_test_job.c - joins the MPI job of a test program, and leaves it at exit. */
 #include "mpi_test_job.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

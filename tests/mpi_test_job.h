@@ -1,8 +1,7 @@
 /* mpi_test_job.h - the MPI job of a test program that a launcher started with CLV_TEST_TRANSPORT=mpi: all processes run
  * the same tests, with worlds and sessions that are spread over them (ctest -L mpi).
  */
-#ifndef CLEAVE_TESTS_LAUNCHED_H
-#define CLEAVE_TESTS_LAUNCHED_H
+#pragma once
 
 #include "cleave/job.h"
 #include "comm/comm.h"
@@ -13,5 +12,3 @@ clv_job *launched_job(void);
 void launched_left(void);
 /* Blocks of ranks per process, as in clv_session_new; static. NULL: no job, or fewer ranks than processes. */
 const clv_process_links *launched_links(int ranks);
-
-#endif

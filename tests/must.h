@@ -1,15 +1,8 @@
 /* must.h - calls that a test cannot go on without. */
-#ifndef CLEAVE_TESTS_MUST_H
-#define CLEAVE_TESTS_MUST_H
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#pragma once
 
 #include "cleave/graph.h"
+#include "unit_test.h"
 
 /* Fails the test with the message. */
 static inline void must(clv_status status, const clv_error *err)
@@ -28,5 +21,3 @@ static inline clv_graph *must_graph(const char *mesh_text)
     must(clv_graph_new(&graph, &mesh, &err), &err);
     return graph;
 }
-
-#endif

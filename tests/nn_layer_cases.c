@@ -1,19 +1,15 @@
 #include "nn_layer_cases.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/session.h"
 #include "graph_interpreter.h"
 #include "models/config/model_config.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 enum { B = NN_BATCH, S = NN_SEQ, MAX_TENSORS = 48, MAX_INPUTS = 3, IGNORED = -100, MASK_TOKEN = 74 };
 
@@ -30,13 +26,11 @@ static clv_value linears(clv_graph *graph, clv_value x, const clv_axis_rules *ru
 
 static clv_value linear(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_dtype dtype)
 {
-    (void)dtype;
     return linears(graph, x, rules, false);
 }
 
 static clv_value linear_gathered(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_dtype dtype)
 {
-    (void)dtype;
     return linears(graph, x, rules, true);
 }
 
@@ -49,25 +43,21 @@ static clv_value mlp(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
 
 static clv_value mlp_gelu(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_dtype dtype)
 {
-    (void)dtype;
     return mlp(graph, x, rules, CLV_GELU, false);
 }
 
 static clv_value mlp_tanh(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_dtype dtype)
 {
-    (void)dtype;
     return mlp(graph, x, rules, CLV_TANH, false);
 }
 
 static clv_value mlp_silu(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_dtype dtype)
 {
-    (void)dtype;
     return mlp(graph, x, rules, CLV_SILU, true);
 }
 
 static clv_value norms(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_dtype dtype)
 {
-    (void)dtype;
     clv_layout layout = clv_residual_layout(graph, rules, 3);
     x = clv_constrain(graph, x, &layout);
     return clv_parallel_rms_norm(graph, clv_parallel_layer_norm(graph, x, rules, "layer", 1e-5, true), rules, "rms",
@@ -90,19 +80,16 @@ static clv_value attention(clv_graph *graph, clv_value x, const clv_axis_rules *
 
 static clv_value attention_5(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_dtype dtype)
 {
-    (void)dtype;
     return attention(graph, x, rules, 5, 5, true);
 }
 
 static clv_value attention_6_2(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_dtype dtype)
 {
-    (void)dtype;
     return attention(graph, x, rules, 6, 2, false);
 }
 
 static clv_value attention_6_1(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_dtype dtype)
 {
-    (void)dtype;
     return attention(graph, x, rules, 6, 1, false);
 }
 
@@ -117,13 +104,11 @@ static clv_value block(clv_graph *graph, clv_value x, const clv_axis_rules *rule
 
 static clv_value block_llama(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_dtype dtype)
 {
-    (void)dtype;
     return block(graph, x, rules, CLV_BLOCK_LLAMA);
 }
 
 static clv_value block_gpt(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_dtype dtype)
 {
-    (void)dtype;
     return block(graph, x, rules, CLV_BLOCK_GPT);
 }
 
@@ -160,7 +145,6 @@ static clv_value llama(clv_graph *graph, const clv_axis_rules *rules, clv_dtype 
 
 static clv_value model_gpt2(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_dtype dtype)
 {
-    (void)x;
     clv_model_config model = {.family = &clv_family_gpt2,
                               .hidden = 15,
                               .layers = 1,
@@ -181,7 +165,6 @@ static clv_value model_gpt2(clv_graph *graph, clv_value x, const clv_axis_rules 
 
 static clv_value model_esm(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_dtype dtype)
 {
-    (void)x;
     clv_model_config model = {.family = &clv_family_esm,
                               .hidden = 20,
                               .layers = 1,
@@ -207,13 +190,11 @@ static clv_value model_esm(clv_graph *graph, clv_value x, const clv_axis_rules *
 
 static clv_value model_untied(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_dtype dtype)
 {
-    (void)x;
     return llama(graph, rules, dtype, false);
 }
 
 static clv_value model_tied(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_dtype dtype)
 {
-    (void)x;
     return llama(graph, rules, dtype, true);
 }
 

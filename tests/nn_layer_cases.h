@@ -3,8 +3,7 @@
  * f32 may differ by 1e-5 x max(the tensor's largest, 1e-3 x the largest gradient of its layer). Faults of the builders
  * and of gradients are in both: they are test_nn_formulas.c's, which compares the reference with formulas written
  * apart. */
-#ifndef CLEAVE_TESTS_NN_LAYERS_H
-#define CLEAVE_TESTS_NN_LAYERS_H
+#pragma once
 
 #include "cleave/nn.h"
 
@@ -36,5 +35,3 @@ const nn_tensor *nn_reference_made(int *n);
 
 /* Runs the layer's forward and backward pass on rank threads and compares. rules: a preset's name, or JSON. */
 void nn_run_on(const nn_layer *layer, const char *mesh, const char *rules);
-
-#endif

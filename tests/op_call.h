@@ -1,6 +1,5 @@
 /* op_call.h - what graph_interpreter.c and rounding_bounds.c share: values and an op called on them. */
-#ifndef CLEAVE_TESTS_GRAPH_CALL_H
-#define CLEAVE_TESTS_GRAPH_CALL_H
+#pragma once
 
 #include <stddef.h>
 
@@ -40,5 +39,3 @@ void graph_nudge_value(graph_eval *eval, int value);
 /* Gives the call operands that are put off by the rounding of its sums, or spoilt, in copies (the caller frees them).
  */
 void graph_nudge_operands(const graph_eval *eval, op_call *call, void *copies[CLV_MAX_IN]);
-
-#endif

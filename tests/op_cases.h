@@ -1,18 +1,13 @@
 /* op_cases.h - what the tests of ops share: small graphs, tolerances by dtype, and refusals. */
-#ifndef CLEAVE_TESTS_OPS_CHECK_H
-#define CLEAVE_TESTS_OPS_CHECK_H
+#pragma once
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "graph_interpreter.h"
+#include "unit_test.h"
 
 enum { SEED = 20240607 };
 
@@ -76,5 +71,3 @@ static inline void copy_out(double *to, graph_eval *eval, clv_value value, int64
     for (int64_t i = 0; i < n; i++)
         to[i] = graph_eval_get(eval, value, i);
 }
-
-#endif

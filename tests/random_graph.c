@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "random_source.h"
 
@@ -436,7 +435,7 @@ static void bound_block(random_maker *m, bool *within)
     *within = true;
 }
 
-/* Hides what nobody is to see outside of the blocks; the first leaves are of none. */
+/* Hides values of blocks from later ops; the first leaves belong to no block. */
 static void hide_inner(random_maker *m, int n)
 {
     bool within = false;

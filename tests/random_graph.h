@@ -1,7 +1,6 @@
 /* random_graph.h - random graphs on random meshes in random layouts, each made from a few numbers: what the tests of
  * the partitioner and the soak run. */
-#ifndef CLEAVE_TESTS_RANDOM_GRAPH_H
-#define CLEAVE_TESTS_RANDOM_GRAPH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -89,5 +88,3 @@ void random_leaf_fill(const random_graph *g, const random_leaf *leaf, const rand
 
 /* Writes the graph: mesh, options, a line an op with types, attributes and layouts. */
 void random_graph_print(FILE *out, const random_graph *g);
-
-#endif

@@ -1,7 +1,6 @@
 /* random_graph_run.h - a random graph on one rank, op by op on whole tensors, against the same graph on its mesh; and
  * what a failure needs, by leaving out what it does not need. */
-#ifndef CLEAVE_TESTS_RANDOM_RUN_H
-#define CLEAVE_TESTS_RANDOM_RUN_H
+#pragma once
 
 #include "random_graph.h"
 
@@ -30,5 +29,3 @@ random_spec random_shrink(const random_spec *spec, random_result *result, int se
 
 /* Writes the case, its failure and its graph. */
 void random_report(FILE *out, const random_spec *spec, const random_result *result);
-
-#endif

@@ -1,10 +1,6 @@
 #include "random_layout.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "unit_test.h"
 
 static uint64_t generator;
 

@@ -1,6 +1,5 @@
 /* random_layout.h - random meshes and layouts of all kinds: parts of axes, alignments, dimensions of no elements. */
-#ifndef CLEAVE_TESTS_ANY_LAYOUT_H
-#define CLEAVE_TESTS_ANY_LAYOUT_H
+#pragma once
 
 #include "cleave/layout.h"
 
@@ -20,5 +19,3 @@ int64_t any_divisor(int64_t n);
 /* Parts of axes as the most minor of any dimension. `nested`: the size of each axis' first part where it is cut; NULL:
  * any parts, so that those of two layouts may cross. */
 clv_layout any_layout(const clv_mesh *mesh, int rank, const int64_t *shape, const int64_t *nested);
-
-#endif

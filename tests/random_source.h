@@ -1,7 +1,6 @@
 /* random_source.h - what the generators of random ops share: a stream of numbers, values at hand, shapes and layouts.
  * */
-#ifndef CLEAVE_TESTS_RANDOM_MAKER_H
-#define CLEAVE_TESTS_RANDOM_MAKER_H
+#pragma once
 
 #include "graph/graph.h"
 #include "random_graph.h"
@@ -55,5 +54,3 @@ clv_layout random_cut(random_maker *m, const clv_type *type, int d);
 clv_value random_op(random_maker *m, bool differentiable);
 /* The same of a maximum over a dimension that ranks split, or of two; it may get each rank's part. */
 clv_value random_op_of_maxima(random_maker *m, bool differentiable);
-
-#endif

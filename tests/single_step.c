@@ -1,11 +1,8 @@
 #include "single_step.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
+#include "unit_test.h"
 
 clv_window *hand_window(clv_world *world, void *const *memory)
 {

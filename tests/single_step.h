@@ -1,6 +1,5 @@
 /* single_step.h - steps made and run by hand, for tests of what lies below programs. */
-#ifndef CLEAVE_TESTS_HAND_STEP_H
-#define CLEAVE_TESTS_HAND_STEP_H
+#pragma once
 
 #include "comm/transport.h"
 
@@ -20,5 +19,3 @@ clv_status hand_step(clv_world *world, clv_comm *comm, const clv_transfer *trans
 /* All members get the sum of their `in`: count elements. */
 clv_transfer hand_all_reduce(const clv_group *group, const clv_window *window, void *out, const void *in, int64_t count,
                              clv_dtype dtype, clv_shard shards[]);
-
-#endif

@@ -1,6 +1,5 @@
 /* sleeping_op.h - an op of f32 that gives what it gets, and on which the last rank sleeps: others wait for it. */
-#ifndef CLEAVE_TESTS_NAP_OP_H
-#define CLEAVE_TESTS_NAP_OP_H
+#pragma once
 
 #include <stdbool.h>
 #include <string.h>
@@ -30,5 +29,3 @@ static inline clv_status nap_on_last(const clv_call *call, clv_error *err)
 
 static const clv_op_def nap = {
     .name = "nap", .min_in = 1, .max_in = 1, .n_out = 1, .shape = same_shape, .rule = by_elements, .run = nap_on_last};
-
-#endif

@@ -1,6 +1,5 @@
 /* slow_link_machine.h - machines on which it pays to cut every step that can be cut. */
-#ifndef CLEAVE_TESTS_SLOW_LINKS_H
-#define CLEAVE_TESTS_SLOW_LINKS_H
+#pragma once
 
 #include <string.h>
 
@@ -33,5 +32,3 @@ static inline clv_machine *must_slow_network(void)
                         ", \"host\": {\"alpha_s\": 1e-9, \"bytes_per_s\": 2e7},"
                         " \"network\": {\"alpha_s\": 1e-9, \"bytes_per_s\": 2e6}}");
 }
-
-#endif

@@ -5,8 +5,7 @@
  * CLV_SWEEP_THIN: fewer, one in SWEEP_THIN_SHARE, and of other sweeps one in what the test says. tests/CMakeLists.txt
  * sets it where tests run once more, by the mailbox transport, on another device or with a sanitizer: a few turns of a
  * loop tell what is asked there. */
-#ifndef CLEAVE_TESTS_SWEEP_H
-#define CLEAVE_TESTS_SWEEP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -44,5 +43,3 @@ static inline bool sweep_takes_turn(int way, int ways, int at)
 {
     return at % ways == way || sweep_is_whole();
 }
-
-#endif

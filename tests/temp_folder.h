@@ -1,6 +1,5 @@
 /* temp_folder.h - a folder of a test program's own, there from its group's set-up to its tear-down. */
-#ifndef CLEAVE_TESTS_OWN_FOLDER_H
-#define CLEAVE_TESTS_OWN_FOLDER_H
+#pragma once
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,14 +9,12 @@ static char folder[] = "/tmp/cleave_test_XXXXXX";
 
 static inline int make_folder(void **state)
 {
-    (void)state;
     return mkdtemp(folder) ? 0 : -1;
 }
 
 static inline int remove_folder(void **state)
 {
     char command[64];
-    (void)state;
     snprintf(command, sizeof command, "rm -r %s", folder);
     return system(command);
 }
@@ -37,5 +34,3 @@ static inline const char *in_folder(const char *format, ...)
     va_end(args);
     return path;
 }
-
-#endif

@@ -3,17 +3,13 @@
  * returns nothing: 0, NULL, CLV_NONE, an empty text. */
 #include <ctype.h>
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "unit_test.h"
 
 #include "cleave/cleave.h"
 
@@ -52,14 +48,12 @@ static void make(void)
 
 static int set_up(void **state)
 {
-    (void)state;
     make();
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     clv_graph_free(graph);
     return 0;
 }
@@ -69,7 +63,6 @@ static void test_statuses_and_dtypes(void **state)
     clv_dtype dtype;
     double one = 1;
 
-    (void)state;
     clv_cancel_request(NULL);
     clv_cancel_reset(NULL);
     NOTHING(clv_cancel_requested(NULL));
@@ -127,7 +120,6 @@ static void test_random_numbers(void **state)
 {
     clv_key key = clv_key_fold_in(clv_key_split(clv_key_seed(1), 2), 3);
 
-    (void)state;
     clv_threefry(key, 0, 0, NULL);
     clv_random_bits(NULL, key, 0, 4);
     clv_random_uniform(NULL, key, 0, 4, 0, 1);
@@ -143,7 +135,6 @@ static void test_meshes(void **state)
     char text[8] = "x";
     int axis;
 
-    (void)state;
     REFUSED(clv_mesh_parse(NULL, "x=2", &err));
     REFUSED(clv_mesh_parse(&out, NULL, &err));
     NOTHING(clv_mesh_print(text, sizeof text, NULL));
@@ -172,7 +163,6 @@ static void test_layouts(void **state)
     int64_t lo = 7, hi = 7;
     char text[8] = "x";
 
-    (void)state;
     NOTHING(clv_layout_replicated(-1).rank);
     REFUSED(clv_layout_parse(NULL, "_", &mesh, 1, &err));
     REFUSED(clv_layout_parse(&out, NULL, &mesh, 1, &err));
@@ -228,7 +218,6 @@ static void test_graphs(void **state)
 {
     clv_graph *out;
 
-    (void)state;
     REFUSED(clv_graph_new(NULL, &mesh, &err));
     REFUSED(clv_graph_new(&out, NULL, &err));
     clv_graph_free(NULL);
@@ -269,7 +258,6 @@ static void test_builders(void **state)
 {
     const clv_value far = {99};
 
-    (void)state;
     FAILS_GRAPH(clv_graph_layout(graph, 2, NULL));
     FAILS_GRAPH(clv_graph_push_scope(graph, NULL));
     FAILS_GRAPH(clv_graph_pop_scope(graph));
@@ -334,7 +322,6 @@ static void test_builders_without_a_graph(void **state)
     const clv_attention_options attention = {0};
     const clv_rope_options rope = {.theta = 1e4};
 
-    (void)state;
     clv_gradients(NULL, x, CLV_NONE, &x, 1, out);
     NO_VALUE(clv_constrain(NULL, x, &layout));
     NO_VALUE(clv_einsum(NULL, "ab,bc->ac", x, x));
@@ -396,7 +383,6 @@ static void test_rules(void **state)
     clv_axis_rules out;
     clv_layout at;
 
-    (void)state;
     REFUSED(clv_axis_rules_preset(NULL, "dp", &mesh, &err));
     REFUSED(clv_axis_rules_preset(&out, "dp", NULL, &err));
     REFUSED(clv_axis_rules_parse(NULL, "{}", 2, &mesh, "here", &err));
@@ -436,7 +422,6 @@ static void test_programs(void **state)
     clv_prediction prediction = {.size = sizeof prediction};
     char text[8] = "x";
 
-    (void)state;
     REFUSED(clv_compile(NULL, graph, NULL, &err));
     REFUSED(clv_compile(&out, NULL, NULL, &err));
     clv_plan_suggestions *suggestions = NULL;
@@ -509,7 +494,6 @@ static void test_sessions(void **state)
     const clv_input_binding good = {"x", in}, nameless = {NULL, in}, empty = {"x", NULL};
     const clv_output_binding no_output = {"y", NULL};
 
-    (void)state;
     assert_true(clv_generator_session(NULL) == NULL);
     REFUSED(clv_session_new(NULL, &mesh, NULL, &err));
     REFUSED(clv_session_new(&out, NULL, NULL, &err));
@@ -557,7 +541,6 @@ static void test_session_after_fork(void **state)
     const clv_input_binding good = {"x", in};
     int status;
 
-    (void)state;
     assert_int_equal(clv_session_new(&session, &mesh, NULL, NULL), CLV_OK);
     assert_int_equal(clv_session_run(session, program, &good, 1, NULL, 0, NULL), CLV_OK);
     pid_t child = fork();
@@ -793,7 +776,6 @@ static void test_every_function_is_called(void **state)
 {
     int headers, tests, missing = 0;
     char *declared = contents("include/cleave", "", ".h", &headers), *calls = contents("tests", "test_", ".c", &tests);
-    (void)state;
     int promised = check_called(declared, "\nCLV_API ", calls, &missing);
     int experimental = check_called(declared, "\nCLV_EXPERIMENTAL ", calls, &missing);
     free(declared);

@@ -3,15 +3,11 @@
  * ranks that fail on the way. x86 hides most faults of memory order, and the thread sanitizer sees only the schedules
  * that happen.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "model_checker_atomics.h"
+#include "unit_test.h"
 
 /* The protocol itself, with its atomics watched. */
 #include "base/threads/wait.c"
@@ -143,21 +139,18 @@ static void explore(int ranks, int meetings, int spins, int aborts, int hastes)
 
 static void test_two_ranks(void **state)
 {
-    (void)state;
     for (int spins = 0; spins < 2; spins++)
         explore(2, 2, spins, -1, -1);
 }
 
 static void test_one_fails(void **state)
 {
-    (void)state;
     explore(2, 2, 0, 0, -1);
 }
 
 /* Its stamp stands when it gives up: who comes later must not take it for one that is there. */
 static void test_one_will_not_wait(void **state)
 {
-    (void)state;
     for (int met = 0; met < 2; met++) {
         run.met = met;
         explore(2, 1, met, -1, 0);
@@ -168,7 +161,6 @@ static void test_one_will_not_wait(void **state)
 /* More meetings, so that slots are used again, and three ranks: a minute or two, for CLV_SWEEP=all. */
 static void test_longer(void **state)
 {
-    (void)state;
     const char *sweep = getenv("CLV_SWEEP");
     if (!sweep || strcmp(sweep, "all") != 0)
         skip();

@@ -1,13 +1,6 @@
 /* test_base.c - statuses, errors, arenas, clocks and dissent. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/memory/arena.h"
 #include "base/majority_check.h"
@@ -15,10 +8,10 @@
 #include "cleave/text.h"
 #include "base/threads/wait.h"
 #include "cleave/status.h"
+#include "unit_test.h"
 
 static void error_keeps_the_first_failure(void **state)
 {
-    (void)state;
     clv_error err = {.rank = 7};
 
     assert_int_equal(clv_fail(&err, CLV_ESHAPE, "have %d", 3), CLV_ESHAPE);
@@ -34,7 +27,6 @@ static void error_keeps_the_first_failure(void **state)
 
 static void error_names_rank_and_op(void **state)
 {
-    (void)state;
     clv_error err = {0};
 
     assert_int_equal(clv_fail_at(&err, CLV_ETIMEOUT, 3, "all_reduce", "waited %d ms", 100), CLV_ETIMEOUT);
@@ -45,7 +37,6 @@ static void error_names_rank_and_op(void **state)
 
 static void error_is_optional_and_cut_to_fit(void **state)
 {
-    (void)state;
     char text[2000];
     clv_error err = {0};
 
@@ -76,7 +67,6 @@ static clv_status passes_on(clv_status status, int *reached)
 
 static void try_returns_at_the_first_failure(void **state)
 {
-    (void)state;
     int reached = 0;
 
     assert_int_equal(passes_on(CLV_EIO, &reached), CLV_EIO);
@@ -88,7 +78,6 @@ static void try_returns_at_the_first_failure(void **state)
 /* Objects of many sizes: aligned, zero, apart from one another. */
 static void arena_objects_are_aligned_zero_and_disjoint(void **state)
 {
-    (void)state;
     enum { COUNT = 3000 };
     static unsigned char *object[COUNT];
     static size_t size[COUNT];
@@ -113,7 +102,6 @@ static void arena_objects_are_aligned_zero_and_disjoint(void **state)
 
 static void arena_refuses_what_overflows(void **state)
 {
-    (void)state;
     clv_arena *arena = clv_arena_new();
 
     assert_null(clv_arena_alloc(arena, SIZE_MAX, 2));
@@ -128,7 +116,6 @@ static void arena_refuses_what_overflows(void **state)
 
 static void arena_copies_and_formats(void **state)
 {
-    (void)state;
     clv_arena *arena = clv_arena_new();
     const int numbers[] = {1, -2, 3};
     int *copy = clv_arena_copy(arena, numbers, sizeof numbers);
@@ -143,7 +130,6 @@ static void arena_copies_and_formats(void **state)
 
 static void arena_arrays_grow(void **state)
 {
-    (void)state;
     clv_arena *arena = clv_arena_new();
     int *items = NULL;
     int capacity = 0;
@@ -179,7 +165,6 @@ static void text_from_outside_is_made_printable(void **state)
 {
     char out[6];
 
-    (void)state;
     check_printable("", "");
     check_printable("layers.0, Z\xc3\xbcrich \xe6\x97\xa5 \xf0\x9f\x99\x82 \\x1b",
                     "layers.0, Z\xc3\xbcrich \xe6\x97\xa5 \xf0\x9f\x99\x82 \\x1b");
@@ -199,7 +184,6 @@ static void text_from_outside_is_made_printable(void **state)
 /* Whatever it names: no message has a second line, or speaks to a terminal. */
 static void messages_are_printable(void **state)
 {
-    (void)state;
     clv_error err = {0}, filled = {.code = CLV_EPEER, .op = "\x1b]", .message = "\n"};
 
     clv_fail_at(&err, CLV_EPEER, 1, "op\x1b[2J", "%s: no such\nfile", "\x1b[31m/tmp/x");
@@ -212,7 +196,6 @@ static void messages_are_printable(void **state)
 
 static void clocks_agree(void **state)
 {
-    (void)state;
     double before = 1e-9 * (double)clv_now_ns(), now = clv_now_seconds(), after = 1e-9 * (double)clv_now_ns();
 
     assert_true(now > before - 1e-3 && now < after + 1e-3);
@@ -223,7 +206,6 @@ static void test_text_of_nothing(void **state)
 {
     char out[8] = "x", *copy;
     size_t size;
-    (void)state;
     assert_int_equal(clv_printable(out, sizeof out, NULL, 4), 0);
     assert_string_equal(out, "");
     assert_int_equal(clv_printable(NULL, 8, "a\n", 2), 3);
@@ -239,7 +221,6 @@ static void test_text_of_nothing(void **state)
 static void dissent_is_from_most_or_from_the_lowest(void **state)
 {
     static int64_t many[200];
-    (void)state;
     clv_mismatch same = clv_mismatch_find((int64_t[]){5, 5, 5}, 3);
     assert_true(same.n == 0 && same.majority == 0 && same.first == -1);
     assert_string_equal(same.members, "");

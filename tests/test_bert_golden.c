@@ -1,27 +1,19 @@
 /* test_bert_golden.c - our BERT against transformers' (model_golden.h): padding, token types; checkpoints as they were
  * published; a bare model. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "golden_path.h"
 #include "model_golden.h"
 #include "models/weights/model_weights.h"
+#include "unit_test.h"
 
 static void test_bert(void **state)
 {
-    (void)state;
     golden_run("bert");
     golden_bf16("bert");
 }
 
 static void test_odd(void **state)
 {
-    (void)state;
     golden_run("bert_odd");
     golden_bf16("bert_odd");
 }
@@ -32,7 +24,6 @@ static void test_published(void **state)
     const char *path = golden_path("bert_published");
     clv_model_config model = {0};
     clv_model_weights *weights;
-    (void)state;
     golden_run("bert_published");
     assert_int_equal(clv_model_config_read(&model, path, NULL), CLV_OK);
     assert_int_equal(clv_model_weights_open(&weights, &model, path, NULL, NULL), CLV_OK);
@@ -42,20 +33,17 @@ static void test_published(void **state)
 
 static void test_untied(void **state)
 {
-    (void)state;
     golden_run("bert_untied");
     golden_bf16("bert_untied");
 }
 
 static void test_train(void **state)
 {
-    (void)state;
     golden_train("bert_odd");
 }
 
 static void test_bare(void **state)
 {
-    (void)state;
     golden_run("bert_bare");
 }
 

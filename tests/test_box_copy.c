@@ -1,16 +1,11 @@
 /* Boxes of shards: copies against an element-by-element loop; reductions against the same in the peers' order. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "tensor/box_copy.h"
 #include "tensor/float16.h"
+#include "unit_test.h"
 
 static uint64_t seed = 20240607;
 
@@ -51,7 +46,6 @@ enum { MOST = 1 << 12 };
 
 static void copies_boxes(void **state)
 {
-    (void)state;
     static const size_t sizes[] = {1, 2, 4, 8};
     static unsigned char in[MOST * 8], out[MOST * 8], expected[MOST * 8];
     printf("seed %llu\n", (unsigned long long)seed);
@@ -72,7 +66,6 @@ static void copies_boxes(void **state)
 
 static void reduces_boxes_in_order(void **state)
 {
-    (void)state;
     static float in[3][MOST], out[MOST], expected[MOST];
     printf("seed %llu\n", (unsigned long long)seed);
     for (int round = 0; round < 1000; round++) {
@@ -102,7 +95,6 @@ static void reduces_boxes_in_order(void **state)
 /* Every dtype, a run longer than the kernel's chunk, in place over the first peer. */
 static void reduces_every_dtype(void **state)
 {
-    (void)state;
     enum { COUNT = 2500 };
     static double buffers[3][COUNT], values[3][COUNT], expected[COUNT];
     for (int t = 0; t < CLV_DTYPE_COUNT; t++)
@@ -130,7 +122,6 @@ static void reduces_every_dtype(void **state)
 
 static void rounds_once_and_keeps_nan(void **state)
 {
-    (void)state;
     /* 1 + 2^-8 + 2^-8 in bf16: rounded at each step it stays 1, rounded once it is 1 + 2^-7. */
     uint16_t a = clv_bf16_of_f32(1), b = clv_bf16_of_f32(0x1p-8f), out;
     clv_values_reduce(&out, (const void *const[]){&a, &b, &b}, 3, 0, 1, CLV_BF16, CLV_REDUCTION_SUM);
@@ -147,7 +138,6 @@ static void rounds_once_and_keeps_nan(void **state)
 
 static void identities_change_nothing(void **state)
 {
-    (void)state;
     for (int t = 0; t < CLV_DTYPE_COUNT; t++)
         for (int max = 0; max < 2; max++) {
             double none[5], some[5], out[5];

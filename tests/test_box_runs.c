@@ -1,14 +1,8 @@
 /* test_box_runs.c - a tensor's range, or a box of it, as boxes: for random shapes the pieces are consecutive, in order,
  * and no larger than allowed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include <cmocka.h>
 
 #include "tensor/box_runs.h"
+#include "unit_test.h"
 
 static uint64_t seed = 1;
 
@@ -39,7 +33,6 @@ static int64_t check_consecutive(const int64_t *shape, const clv_shard *box, int
 
 static void test_ranges(void **state)
 {
-    (void)state;
     for (int i = 0; i < 20000; i++) {
         int64_t shape[CLV_MAX_RANK];
         int rank = random_shape(shape), pieces = 0;
@@ -58,7 +51,6 @@ static void test_ranges(void **state)
 /* The pieces of a box, seen as a tensor of its own, are that tensor's ranges. */
 static void test_pieces(void **state)
 {
-    (void)state;
     for (int i = 0; i < 20000; i++) {
         clv_shard box = {0}, piece;
         int64_t shape[CLV_MAX_RANK], done = 0, next = 0, most = 1 + draw(12);
@@ -84,7 +76,6 @@ static void test_empty(void **state)
 {
     clv_shard box, none = {.rank = 2, .hi = {3, 0}};
     int64_t at = 0;
-    (void)state;
     assert_false(clv_box_next_chunk(&box, &at, &none, 4));
     assert_false(clv_box_next_in_range(&box, &at, 0, 2, (int64_t[]){3, 0}));
 }

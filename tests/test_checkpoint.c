@@ -1,19 +1,13 @@
 /* test_checkpoint.c - files of tensors as a program writes, reads, shards and merges them; and what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/checkpoint.h"
 #include "golden_path.h"
 #include "must.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 /* ---- a file ---- */
 
@@ -27,7 +21,6 @@ static void test_file(void **state)
     const uint8_t ids[2] = {7, 9};
     float part[2];
     int64_t i, bytes;
-    (void)state;
     must(clv_checkpoint_create(&w, in_folder("x.safetensors"), &err), &err);
     must(clv_checkpoint_add_metadata(w, "who", "a test", &err), &err);
     must(clv_checkpoint_add_tensor(w, "x", CLV_F32, 2, (int64_t[]){2, 3}, &err), &err);
@@ -61,7 +54,6 @@ static void test_writer_refused(void **state)
     clv_checkpoint_writer *w;
     const int64_t shape[1] = {1};
     const float x[1] = {1};
-    (void)state;
     assert_int_equal(clv_checkpoint_create(NULL, "x", NULL), CLV_EINVAL);
     assert_int_equal(clv_checkpoint_create(&w, NULL, NULL), CLV_EINVAL);
     /* found before there is anything to write */
@@ -109,7 +101,6 @@ static void test_reading_refused(void **state)
     clv_tensor_info info = {.size = sizeof info};
     int64_t i;
     float x[1];
-    (void)state;
     assert_int_equal(clv_checkpoint_open(NULL, "x", NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_checkpoint_open(&c, NULL, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_checkpoint_open(&c, folder, NULL, NULL), CLV_ENOTFOUND);
@@ -157,7 +148,6 @@ static void test_shard_and_merge(void **state)
     int calls = 0;
     clv_convert_options options = {.progress = count_calls, .progress_arg = &calls};
     int64_t bytes, ranks = 0;
-    (void)state;
     must(clv_mesh_parse(&mesh, "model=3", &err), &err);
     must(clv_model_open(&model, golden_path("llama"), &(clv_model_options){.mesh = &mesh}, &err), &err);
     must(clv_checkpoint_shard(model, in_folder("shards"), &options, &err), &err);
@@ -188,7 +178,6 @@ static void test_save(void **state)
     clv_session *session;
     clv_program *program;
     float *x, *y;
-    (void)state;
     must(clv_model_open(&model, golden_path("llama"), NULL, &err), &err);
     clv_graph *graph;
     must(clv_graph_new(&graph, clv_model_mesh(model), &err), &err);
@@ -252,7 +241,7 @@ static void take_tensor(void *arg, const char *name, int rank, const int64_t *sh
     s->elems += n;
 }
 
-/* A model's own checkpoint lacks nothing; another model's lacks much. Parts, tensors and ranks add up to the
+/* A model's own checkpoint is complete; another model's is not. Parts, tensors and ranks add up to the
  * parameters. */
 static void test_inventory(void **state)
 {
@@ -265,7 +254,6 @@ static void test_inventory(void **state)
     seen same = {0}, different = {0};
     int64_t most;
     char kind[64];
-    (void)state;
     must(clv_mesh_parse(&mesh, "model=2", &err), &err);
     must(clv_model_open(&model, golden_path("llama"), &(clv_model_options){.mesh = &mesh}, &err), &err);
     must(clv_checkpoint_open(&own, golden_path("llama"), NULL, &err), &err);

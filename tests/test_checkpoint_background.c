@@ -1,11 +1,8 @@
 /* test_checkpoint_background.c - checkpoints that are written while steps go on: they are what those are that the
  * training waits for, byte for byte, and change nothing of it; a failure is told later, and nothing is left of it. */
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +10,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "must.h"
 #include "trained_model.h"
 #include "temp_folder.h"
 #include "runtime/multi_process/multi_process.h"
 #include "train/trainer_state.h"
+#include "unit_test.h"
 
 enum { BATCH = 2, SEQ = 8, STEPS = 8, COMMAND = 1024 };
 
@@ -128,7 +124,6 @@ static void hold(const trained *t)
 /* Written when five more steps are done, and the notes are others. */
 static void test_same(void **state)
 {
-    (void)state;
     for (int i = 0; i < HOWS; i++) {
         double waited[STEPS], went[STEPS];
         clv_error err = {0};
@@ -163,7 +158,6 @@ static void test_same(void **state)
 /* What plan says that the copy takes. */
 static void test_bytes(void **state)
 {
-    (void)state;
     for (int i = 0; i < HOWS; i++) {
         clv_error err = {0};
         clv_memory memory = {.size = sizeof memory};
@@ -186,7 +180,6 @@ static void test_one_at_a_time(void **state)
     double losses[STEPS];
     clv_error err = {0};
     clv_resumed did = {.size = sizeof did};
-    (void)state;
     trained t = begin(&hows[1]);
     for (int step = 1; step <= 4; step++) {
         train(&t, step, losses);
@@ -216,7 +209,6 @@ static void test_fork(void **state)
     double losses[STEPS];
     clv_error err = {0};
     int code = -1;
-    (void)state;
     trained t = begin(&hows[0]);
     hold(&t);
     train(&t, 1, losses);
@@ -251,7 +243,6 @@ static void test_no_memory(void **state)
 {
     double losses[STEPS];
     clv_error err = {0};
-    (void)state;
     trained t = begin(&hows[1]);
     clv_memory memory = {.size = sizeof memory};
     must(clv_program_memory(clv_trainer_program(t.trainer), &memory, &err), &err);
@@ -271,13 +262,13 @@ static void test_no_memory(void **state)
 
 /* ---- a failure ---- */
 
-/* Of the background is told by the call that finds it; steps go on, and the next one is written. */
+/* A failure in the background is reported by the call that finds it; steps go on, and the next checkpoint is written.
+ * */
 static void test_full(void **state)
 {
     struct rlimit limit;
     double losses[STEPS];
     clv_error err = {0};
-    (void)state;
     signal(SIGXFSZ, SIG_IGN);
     getrlimit(RLIMIT_FSIZE, &limit);
     trained t = begin(&hows[1]);
@@ -293,7 +284,7 @@ static void test_full(void **state)
     assert_non_null(strstr(err.message, "full/step-00000002/"));
     assert_int_equal(shell("[ -z \"$(ls full)\" ]"), 0);
     err = (clv_error){0};
-    must(clv_trainer_checkpoint_finish(t.trainer, &err), &err); /* it was told */
+    must(clv_trainer_checkpoint_finish(t.trainer, &err), &err); /* it was reported */
     must(save(&t, in_folder("full"), true, &err), &err);
     train(&t, STEPS, losses);
     must(clv_trainer_checkpoint_finish(t.trainer, &err), &err);
@@ -304,7 +295,6 @@ static void test_full(void **state)
 static void test_refused(void **state)
 {
     clv_error err = {0};
-    (void)state;
     trained t = begin(&hows[0]);
     must(clv_trainer_checkpoint_poll(t.trainer, &err), &err); /* there is none */
     must(clv_trainer_checkpoint_finish(t.trainer, &err), &err);

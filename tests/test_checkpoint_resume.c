@@ -4,11 +4,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,12 +14,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cleave/train.h"
 #include "must.h"
 #include "trained_model.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 enum { BATCH = 2, SEQ = 8, STEPS = 8, PATH = 512 };
 
@@ -38,7 +34,7 @@ static const clv_model_info sizes = {.hidden = 24,
                                      .mask = -1};
 static const clv_lr_schedule schedule = {.peak = 0.01, .floor = 0.001, .warmup = 1, .steps = STEPS};
 
-/* The folder's path behind the temporary one; good for a few calls. */
+/* The folder's path below the temporary folder; valid for a few calls. */
 static void shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static void shell(const char *format, ...)
 {
@@ -102,7 +98,6 @@ enum { HOWS = sizeof hows / sizeof hows[0] };
 
 static void test_same_mesh(void **state)
 {
-    (void)state;
     for (int i = 0; i < HOWS; i++) {
         double unbroken[STEPS], broken[STEPS];
         const char *to = in_folder("same-%d", i);
@@ -133,7 +128,6 @@ static void test_same_mesh(void **state)
 static void test_other_mesh(void **state)
 {
     double begun[STEPS], whole[STEPS];
-    (void)state;
     trained t = begin(&hows[1]);
     train(&t, 3, begun);
     save(&t, in_folder("other"), 0);
@@ -160,7 +154,6 @@ static void test_folder(void **state)
 {
     clv_error err = {0};
     double losses[STEPS];
-    (void)state;
     trained t = begin(&hows[1]);
     clv_resumed none = resume(&t, in_folder("nothing"));
     assert_true(!none.found && none.steps == 0 && clv_trainer_steps_done(t.trainer) == 0);
@@ -192,7 +185,6 @@ static void test_keep_every(void **state)
 {
     double losses[STEPS];
     const clv_trainer_checkpoint_options options = {.size = sizeof options, .keep = 1, .keep_every = 3};
-    (void)state;
     trained t = begin(&hows[0]);
     for (int i = 1; i <= STEPS; i++) {
         train(&t, i, losses);
@@ -207,7 +199,6 @@ static void test_another_run(void **state)
 {
     double losses[STEPS];
     clv_error err = {0};
-    (void)state;
     trained t = begin(&hows[0]);
     for (int i = 5; i <= 6; i++) {
         train(&t, i, losses);
@@ -232,7 +223,6 @@ static void test_same_step(void **state)
 {
     double losses[STEPS];
     struct rlimit limit;
-    (void)state;
     trained t = begin(&hows[0]);
     train(&t, 2, losses);
     save(&t, in_folder("twice"), 0);
@@ -286,7 +276,6 @@ static void test_damage(void **state)
 {
     char path[2 * PATH];
     double losses[STEPS];
-    (void)state;
     trained t = begin(&hows[1]);
     train(&t, 3, losses);
     save(&t, in_folder("good"), 0);
@@ -335,7 +324,6 @@ static void test_damage(void **state)
 static void test_not_set_aside(void **state)
 {
     double losses[STEPS];
-    (void)state;
     trained t = begin(&hows[1]);
     for (int i = 2; i <= 4; i += 2) {
         train(&t, i, losses);
@@ -363,7 +351,6 @@ static void test_passing_failure(void **state)
     double losses[STEPS];
     struct rlimit limit;
     int failures = 0;
-    (void)state;
     trained t = begin(&hows[1]);
     for (int i = 2; i <= 3; i++) {
         train(&t, i, losses);
@@ -395,7 +382,6 @@ static void test_full(void **state)
     struct rlimit limit;
     double losses[STEPS];
     clv_error err = {0};
-    (void)state;
     trained t = begin(&hows[1]);
     train(&t, 3, losses);
     save(&t, in_folder("full"), 0);
@@ -429,7 +415,6 @@ static void test_refused(void **state)
     clv_model *model;
     clv_trainer *trainer;
     clv_trainer_options training = {.batch = BATCH, .seq = SEQ, .schedule = &schedule};
-    (void)state;
     trained t = begin(&hows[0]);
     assert_int_equal(clv_trainer_checkpoint(NULL, folder, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_trainer_checkpoint(t.trainer, NULL, NULL, NULL), CLV_EINVAL);

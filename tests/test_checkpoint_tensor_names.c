@@ -1,15 +1,9 @@
 /* test_checkpoint_tensor_names.c - tensors of a checkpoint that config.json says nothing of: tied ones under either
  * name, rotary frequencies, prefixes of wrappers; and what is said of those that the model leaves unread. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/checkpoint.h"
 #include "cleave/model.h"
@@ -18,6 +12,7 @@
 #include "models/weights/parameter_map.h"
 #include "must.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 /* A tensor that is added: `n` times the value. */
 typedef struct added {
@@ -31,7 +26,6 @@ typedef const char *renamer(char room[128], const char *name);
 
 static const char *as_it_is(char room[128], const char *name)
 {
-    (void)room;
     return name;
 }
 
@@ -139,7 +133,6 @@ static const char *other_name(char room[128], const char *name)
         {"bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"},
         {"cls.predictions.bias", "cls.predictions.decoder.bias"},
     };
-    (void)room;
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         if (strcmp(pairs[i][0], name) == 0)
             return pairs[i][1];
@@ -170,7 +163,6 @@ static bool has_values_of(const clv_model_weights *w, const char *golden, const 
 static void test_either_name(void **state)
 {
     static const char *const tied[] = {"llama_tied", "gpt2", "bert", "esm"};
-    (void)state;
     for (size_t i = 0; i < sizeof tied / sizeof *tied; i++) {
         put_model(tied[i], other_name, NULL);
         clv_model_weights *w = open_weights();
@@ -188,7 +180,6 @@ static void test_bias_of_decoder(void **state)
     clv_model_config config;
     clv_error err = {0};
     float bias[35];
-    (void)state;
     put_model("bert", as_it_is, (const added[]){{"cls.predictions.decoder.bias", 35, 0.5F}, {0}});
     clv_model_weights *w = open_weights();
     must(clv_model_config_read(&config, in_folder("m"), &err), &err);
@@ -207,13 +198,11 @@ static const char shared[] = "esm.rotary_embeddings.inv_freq";
 
 static const char *without_frequencies(char room[128], const char *name)
 {
-    (void)room;
     return strstr(name, "inv_freq") ? NULL : name;
 }
 
 static const char *without_base(char room[128], const char *name)
 {
-    (void)room;
     return strncmp(name, "esm.", 4) == 0 ? name + 4 : name;
 }
 
@@ -233,7 +222,6 @@ static void turns_by(const added *stored, float value)
  * name. */
 static void test_names_of_frequencies(void **state)
 {
-    (void)state;
     turns_by((const added[]){{FREQUENCIES("0"), 10, 0.5F}, {FREQUENCIES("1"), 10, 0.5F}, {0}}, 0.5F);
     turns_by((const added[]){{FREQUENCIES("1"), 10, 0.25F}, {0}}, 0.25F);
     turns_by((const added[]){{FREQUENCIES("*"), 10, 0.125F}, {0}}, 0.125F);
@@ -252,7 +240,6 @@ static void test_names_of_frequencies(void **state)
 
 static void test_bad_frequencies(void **state)
 {
-    (void)state;
     put_model("esm_half", without_frequencies, (const added[]){{FREQUENCIES("0"), 8, 1}, {0}});
     refused(CLV_EFORMAT, "inv_freq: has 1 dimensions, the first of 8; config.json calls for [10]");
     put_model("esm_half", without_frequencies, (const added[]){{FREQUENCIES("0"), 10, NAN}, {0}});
@@ -268,7 +255,6 @@ static void test_frequencies_are_saved(void **state)
 {
     clv_safetensors_writer *writer;
     clv_error err = {0};
-    (void)state;
     put_model("esm_half", as_it_is, NULL);
     clv_model_weights *w = open_weights();
     const clv_model_config *config = &w->config;
@@ -311,7 +297,6 @@ static const char *partly_wrapped(char room[128], const char *name)
 
 static void test_wrapped(void **state)
 {
-    (void)state;
     put_model("llama", wrapped, NULL);
     NOTED("all names in the files begin with module._orig_mod., which is left out");
     put_model("llama", partly_wrapped, NULL);
@@ -322,7 +307,6 @@ static void test_wrapped(void **state)
 
 static void test_kinds_of_unused(void **state)
 {
-    (void)state;
     put_model("llama", as_it_is, NULL);
     NOTED(NULL);
     put_model("llama", as_it_is,
@@ -354,7 +338,6 @@ static void test_differing_frequencies(void **state)
 {
     clv_model_config config;
     clv_error err = {0};
-    (void)state;
     put_model("llama", as_it_is, NULL);
     must(clv_model_config_read(&config, in_folder("m"), &err), &err);
     put_model("llama", as_it_is,
@@ -380,7 +363,6 @@ static void test_refused(void **state)
         {"layers.3.self_attn.k_proj.weight", "exists, but config.json calls for 2 layers"},
         {"layers.1.self_attn.k_proj.weight", "are two names of one tensor of the model, and differ"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         put_model("llama", as_it_is, (const added[]){{refusals[i].name, 4, 1}, {0}});
         bool of_names = strstr(refusals[i].words, "exists") || strstr(refusals[i].words, "two names");

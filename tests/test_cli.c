@@ -1,16 +1,10 @@
 /* test_cli.c - the command line as its users meet it: the built binary's output and exit codes, for every command
  * that `cleave --help` lists; and the option parser by itself. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cli/command.c"
 #include "cli/job/crash_report.c"
@@ -28,6 +22,7 @@
 #include "cli/parser/option_parser.c"
 #include "cli/parser/output_path.c"
 #include "cli/timing/suspensions.c"
+#include "unit_test.h"
 
 enum { OUTPUT_SIZE = 32768 };
 
@@ -133,7 +128,6 @@ static void test_help_of_every_command(void **state)
 {
     static char help[OUTPUT_SIZE];
 
-    (void)state;
     assert_int_equal(run(help, "--help", stdout_only), 0);
     assert_true(check_commands("", help) >= 2);
 }
@@ -152,7 +146,6 @@ static void test_help_by_name(void **state)
                                            {"help plna", "did you mean 'plan'?"},
                                            {"--help plna", "did you mean 'plan'?"}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
         assert_int_equal(run(help, same[i][0], stdout_only), 0);
         assert_int_equal(run(out, same[i][1], stdout_only), 0);
@@ -169,7 +162,6 @@ static void test_no_command(void **state)
 {
     static char out[OUTPUT_SIZE];
 
-    (void)state;
     assert_int_equal(run(out, "", stderr_only), 2);
     check_contains(out, "Usage: cleave COMMAND");
     assert_int_equal(run(out, "", stdout_only), 2);
@@ -180,7 +172,6 @@ static void test_unknown_command(void **state)
 {
     static char out[OUTPUT_SIZE];
 
-    (void)state;
     assert_int_equal(run(out, "versoin", stderr_only), 2);
     check_one_line(out);
     check_contains(out, "did you mean 'version'?");
@@ -192,7 +183,6 @@ static void test_version(void **state)
 {
     static char out[OUTPUT_SIZE];
 
-    (void)state;
     assert_int_equal(run(out, "version --json", stdout_only), 0);
     check_contains(out, "{\"cleave\": \"" CLV_VERSION "\"");
     check_contains(out, "\"cores\": ");
@@ -205,7 +195,6 @@ static void test_full_disk(void **state)
 {
     static char out[OUTPUT_SIZE];
 
-    (void)state;
     if (access("/dev/full", W_OK) != 0)
         skip();
     assert_int_equal(run(out, "version", "2>&1 >/dev/full"), 1);
@@ -257,7 +246,6 @@ static void test_values(void **state)
 {
     values v = {0};
 
-    (void)state;
     assert_int_equal(PARSE(&v, "ik,kj->ij", "--flag", "-n", "3", "--temp=0.5", "--model", "a=b", "--dtype", "bf16"),
                      CLV_OPTIONS_RUN);
     assert_string_equal(v.equation, "ik,kj->ij");
@@ -273,12 +261,11 @@ static void test_values(void **state)
     assert_string_equal(v.model, "-dashed");
 }
 
-/* As getopt takes them: a value right behind a name of one dash, and nothing but arguments behind "--". */
+/* As getopt: a value attached to a name of one dash, and only arguments after "--". */
 static void test_attached(void **state)
 {
     values v = {0};
 
-    (void)state;
     assert_int_equal(PARSE(&v, "-n5", "-mfolder/x=y"), CLV_OPTIONS_RUN);
     assert_int_equal(v.n, 5);
     assert_string_equal(v.model, "folder/x=y");
@@ -297,7 +284,6 @@ static void test_lists(void **state)
 {
     values v = {0};
 
-    (void)state;
     assert_int_equal(PARSE(&v, "--in", "_,X", "--text", "a", "b", "c", "--in", "X,_", "--text=d", "-"),
                      CLV_OPTIONS_RUN);
     assert_int_equal(v.in.n, 2);
@@ -321,7 +307,6 @@ static void test_given_twice(void **state)
 {
     values v = {0};
 
-    (void)state;
     assert_int_equal(PARSE(&v, "-n", "3", "--count=4"), 2);
     assert_int_equal(PARSE(&v, "-n5", "-n6"), 2);
     assert_int_equal(PARSE(&v, "--temp", "1", "--temp", "1"), 2);
@@ -331,7 +316,7 @@ static void test_given_twice(void **state)
     assert_int_equal(PARSE(&v, "--flag", "--flag", "--in", "a", "--in", "b"), CLV_OPTIONS_RUN);
 }
 
-/* Each must be refused with exit code 2, and leave no value behind. */
+/* Each must be rejected with exit code 2, and set no value. */
 static void test_refusals(void **state)
 {
     static const char *const bad[][2] = {
@@ -374,7 +359,6 @@ static void test_refusals(void **state)
         {"one", "two"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         values v = {0};
         int code = parse(&v, bad[i][1] != NULL ? 2 : 1, bad[i]);
@@ -399,7 +383,6 @@ static void test_required(void **state)
                                    .required = true}};
     char *nothing[] = {"cleave test"}, *given[] = {"cleave test", "-m", "x"};
 
-    (void)state;
     assert_int_equal(clv_options_parse(options, 1, 1, nothing), 2);
     assert_int_equal(clv_options_parse(options, 1, 3, given), CLV_OPTIONS_RUN);
 }
@@ -408,7 +391,6 @@ static void test_nearest(void **state)
 {
     static const char *const names[] = {"--model", "--mesh", "--top-k", "--top-p"};
 
-    (void)state;
     assert_string_equal(clv_did_you_mean("--modle", names, 4), "--model");
     assert_string_equal(clv_did_you_mean("--messh", names, 4), "--mesh");
     assert_string_equal(clv_did_you_mean("--topk", names, 4), "--top-k");

@@ -1,13 +1,8 @@
 /* How the whole machine is split, for cores that this one may not have; tests/test_cpu_count.c runs commands on it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
 #include "cli/options/auto_parallelism.h"
+#include "unit_test.h"
 
 static void test_split(void **state)
 {
@@ -15,7 +10,6 @@ static void test_split(void **state)
         int64_t cores, kv_heads, ranks;
     } cases[] = {{1, 8, 1}, {2, 8, 2},  {2, 1, 1},  {2, 7, 1},   {3, 8, 1},   {3, 12, 3}, {4, 2, 2},  {6, 8, 2},
                  {8, 8, 8}, {8, 12, 4}, {12, 8, 4}, {16, 32, 8}, {48, 96, 8}, {7, 14, 7}, {11, 11, 1}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         clv_auto_parallelism split = clv_auto_parallelism_choose(cases[i].cores, cases[i].kv_heads);
         assert_int_equal(split.ranks, cases[i].ranks);
@@ -27,7 +21,6 @@ static void test_split(void **state)
 static void test_given_stays(void **state)
 {
     static const clv_mesh_option given[] = {{.tp = 3}, {.text = "data=2"}, {0}};
-    (void)state;
     for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
         clv_mesh_option mesh = given[i];
         int64_t threads = mesh.tp || mesh.text ? 0 : 5;
@@ -51,7 +44,6 @@ static void test_scoring(void **state)
                  {{.whole_sequences = true}, 8, false},
                  {{.rules = "megatron"}, 8, false},
                  {{0}, 1, false}};
-    (void)state;
     unsetenv("OMP_NUM_THREADS"); /* of which there may be one, and nothing to split */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         clv_mesh_option mesh = cases[i].mesh;

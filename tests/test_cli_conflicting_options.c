@@ -1,15 +1,10 @@
 /* test_cli_conflicting_options.c - an option that another one leaves without effect is refused by name, not passed
  * over; also when it is given the value that it would have anyway. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cli_run.h"
+#include "unit_test.h"
 
 static char out[CLI_OUTPUT];
 
@@ -37,7 +32,6 @@ static void test_refused(void **state)
         {"verify -m {g}/llama --against f --seq 16", "--seq", "--against"},
         {"verify -m {g}/llama --against f --seed 1", "--seed", "--against"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char message[128];
         snprintf(message, sizeof message, "%s cannot be combined with %s", cases[i].option, cases[i].other);
@@ -49,7 +43,6 @@ static void test_refused(void **state)
 static void test_refused_by_model(void **state)
 {
     static const char sp[] = "a sequence that is generated stays whole";
-    (void)state;
     cli_expect(2, "--ctx-size: for windows", "score -m {g}/esm --input {g}/scores/proteins.fasta -c 8");
     cli_expect(2, "--stride: for windows", "score -m {g}/esm --input {g}/scores/proteins.fasta --stride 8");
     cli_expect(2, "a protein is scored whole",
@@ -63,7 +56,6 @@ static void test_refused_by_model(void **state)
 
 static void test_help(void **state)
 {
-    (void)state;
     assert_int_equal(cli_run(out, "explain --help all"), 0);
     assert_non_null(strstr(out, "print JSON; conflicts with --dot\n"));
 }

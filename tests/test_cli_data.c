@@ -1,19 +1,13 @@
 /* test_cli_data.c - texts to token files, and train on those: the same losses on every mesh and after a break, and what
  * is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/checkpoint.h"
 #include "cleave/data.h"
 #include "cli_run.h"
 #include "must.h"
+#include "unit_test.h"
 
 enum { N = 1000, VOCAB = 300 };
 
@@ -53,7 +47,6 @@ static void write_rows(void)
 
 static int make_files(void **state)
 {
-    (void)state;
     write_ids("ids.bin", VOCAB, N);
     write_ids("short.bin", VOCAB, 16);
     write_rows();
@@ -69,7 +62,6 @@ static void losses_of(const char *run)
 /* Bit for bit where the mesh is the same, by rounding on another. */
 static void test_meshes_and_resume(void **state)
 {
-    (void)state;
     cli_expect(0, "", SMALL " --data {d}/ids.bin --seq 16 --batch 3 --steps 30 --out {d}/whole");
     losses_of("whole");
     cli_shell("test $(wc -l < {d}/whole.losses) = 30");
@@ -103,7 +95,6 @@ static void test_meshes_and_resume(void **state)
 /* Row i of all batches is row i mod N: with all of them in each batch, no order matters; their S is the default. */
 static void test_rows(void **state)
 {
-    (void)state;
     cli_expect(0, "", SMALL " --data {d}/rows.safetensors --no-shuffle --batch 4 --steps 4 --out {d}/rows");
     cli_expect(0, "", SMALL " --data {d}/rows.safetensors --seq 6 --batch 4 --steps 4 --out {d}/shuffled");
     losses_of("rows");
@@ -116,7 +107,6 @@ static void test_rows(void **state)
  * sequences, also where the last batch of them is not full. */
 static void test_val(void **state)
 {
-    (void)state;
     cli_expect(0, "\"val_perplexity\"",
                SMALL " --data {d}/ids.bin --seq 16 --batch 3 --steps 30 --val {d}/ids.bin "
                      "--eval-every 7 --json --out {d}/val");
@@ -151,7 +141,6 @@ static void test_val(void **state)
 /* Texts to a token file, whatever the threads; what is learned of it; and a line that is wrong. */
 static void test_made_of_texts(void **state)
 {
-    (void)state;
     cli_shell("for i in $(seq 400); do echo \"{\\\"text\\\": \\\"line $i of many\\\"}\"; done >{d}/l.jsonl");
     cli_expect(0, "\"documents\": 400", "data --input {d}/l.jsonl --out {d}/l.bin --threads 1 --json");
     cli_expect(0, "", "data --input {d}/l.jsonl --out {d}/l3.bin --threads 3");
@@ -188,7 +177,6 @@ static void test_ways_to_read(void **state)
 {
     static const char *const ways[] = {"{d}/w.txt",      "{d}/w.JSONL", "{d}/w.dat.gz",         "{d}/w.json",
                                        "- <{d}/w.JSONL", "- <{d}/w.gz", "/dev/stdin <{d}/w.gz", "{d}/w.pipe"};
-    (void)state;
     cli_shell("cd {d} && mkfifo w.pipe && for i in $(seq 3000); do echo \"{\\\"text\\\": \\\"line $i\\\"}\"; done "
               ">w.JSONL && "
               "cp w.JSONL w.txt && gzip -c w.txt >w.gz && cp w.gz w.dat.gz && "
@@ -214,11 +202,10 @@ static void test_ways_to_read(void **state)
     cli_expect(1, "standard input: is a token file", "data --input - --out {d}/never <{d}/ids.bin");
 }
 
-/* A batch of questions alone teaches nothing, and ends nothing; a run that goes on behind it ends up the same. */
+/* A batch without answers changes no weights, and is no failure; a run that resumes after it ends the same. */
 static void test_no_label_counts(void **state)
 {
     static const char run[] = SMALL " --data {d}/chat.jsonl --chat --seq 16 --batch 1 --steps 12";
-    (void)state;
     cli_shell("echo '{\"messages\": [{\"role\": \"user\", \"content\": \"%080d\"}, {\"role\": \"assistant\", "
               "\"content\": \"yes, it is so\"}]}' >{d}/chat.jsonl",
               0);
@@ -257,7 +244,6 @@ static void test_refused(void **state)
         {2, "damaged", "--data {d}/damaged.bin"},
         {2, "id 210 at", "--data {d}/beyond.bin"},
     };
-    (void)state;
     cli_shell(": >{d}/empty; seq 9 >{d}/text.bin; seq 9 >{d}/text.csv; printf '\\050\\265\\057\\375 ' >{d}/text.gz; "
               "printf 'a\\000b\\000' >{d}/raw; cp {d}/ids.bin {d}/damaged.bin; "
               "printf x | dd of={d}/damaged.bin bs=1 seek=500 conv=notrunc 2>/dev/null");

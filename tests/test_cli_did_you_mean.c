@@ -1,14 +1,10 @@
 /* test_cli_did_you_mean.c - requests that are nearly right: what was meant is done where that is plain, and asked for
  * where it is not; and a file that is not there, in every command. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cli_run.h"
+#include "unit_test.h"
 
 typedef struct request {
     const char *arguments, *says;
@@ -55,7 +51,6 @@ static void test_names_left_out(void **state)
         {"bench gemm 512", "unexpected argument '512' (see 'cleave bench gemm --help')"},
         {"generate {d}/nowhere -p a", "-m "},
     };
-    (void)state;
     EXPECT_EACH(0, done);
     EXPECT_EACH(2, asked);
 }
@@ -69,7 +64,6 @@ static void test_missing_options(void **state)
         {"trace", "missing: FILE ("},
         {"einsum", "missing: EQUATION, "},
     };
-    (void)state;
     EXPECT_EACH(2, rows);
 }
 
@@ -87,7 +81,6 @@ static void test_meshes_of_sizes(void **state)
         {"generate -m {d}/bytes -p a --mesh 2x2x2", "--mesh 2x2x2: axes have names and sizes, e.g. data=2,model=4\n"},
         {"bench forward -m {d}/bytes --mesh 2d", "axes have names and sizes"},
     };
-    (void)state;
     EXPECT_EACH(2, rows);
 }
 
@@ -124,7 +117,6 @@ static void test_sizes(void **state)
                 {"0x10", NULL},
                 {"'16G '", NULL}};
     char says[64];
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         snprintf(says, sizeof says, rows[i].bytes ? "\"limit\": %s," : "--memory-limit takes a size such as 4096",
                  rows[i].bytes);
@@ -145,7 +137,6 @@ static void test_parts_of_names(void **state)
         {"plan --memory 1G", "did you mean '--memory-limit'?"},
         {"train --flight x", "did you mean '--flight-recorder'?"},
     };
-    (void)state;
     EXPECT_EACH(2, rows);
 }
 
@@ -165,7 +156,6 @@ static void test_models_of_the_hub(void **state)
         {"info -m who/is/it", "-m who/is/it: no such file or folder\n"},
         {"info -m nowhere/", "-m nowhere/: no such file or folder\n"},
     };
-    (void)state;
     EXPECT_EACH(2, rows);
     cli_start_by("cd /;"); /* where a folder of that name is, it was meant */
     cli_expect(2, "-m dev/nowhere: no such file or folder\n", "info -m dev/nowhere");
@@ -226,7 +216,6 @@ static void test_absent_files(void **state)
         "bench block --rules {d}/absent",
         "bench block --hardware {d}/absent",
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         cli_expect(2, strstr(rows[i], "below") ? "/below: no such file" : "/absent", "%s", rows[i]);
     cli_shell("! ls {d} | grep made");
@@ -243,7 +232,6 @@ static void test_kinds_of_files(void **state)
         {"flight {d}/run.json", "/run.json: is a trace; 'cleave trace "},
         {"flight {d}/run/metrics.jsonl", "is the metrics of a run; 'cleave plot "},
     };
-    (void)state;
     cli_expect(0, "",
                "train --text {d}/text --layers 1 --hidden 16 --heads 2 --seq 8 --batch 2 --steps 2 --out {d}/run "
                "--trace {d}/run.json --flight-recorder {d}/run.flight");
@@ -261,7 +249,6 @@ static void test_kinds_of_files(void **state)
 
 static int set_up(void **state)
 {
-    (void)state;
     cli_shell("for i in 1 2 3 4 5 6 7 8; do echo 'once upon a time a tensor was split'; done >{d}/text");
     cli_shell("cp {d}/text {d}/more");
     cli_expect(0, "",

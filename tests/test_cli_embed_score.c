@@ -1,15 +1,11 @@
 /* test_cli_embed_score.c - embed and score against transformers' values (tests/golden/make_scores.py), at several
  * degrees and batch sizes; and what they refuse. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "unit_test.h"
 
 #include <jansson.h>
 
@@ -69,14 +65,12 @@ static void embed(const char *model, const char *input, const char *prefix)
 
 static void test_embed_proteins(void **state)
 {
-    (void)state;
     cli_shell("mkdir {d}/esm && cp {g}/esm/* {g}/tokenizer/esm_vocab/vocab.txt {d}/esm");
     embed("esm", "proteins.fasta", "protein.");
 }
 
 static void test_embed_sentences(void **state)
 {
-    (void)state;
     cli_shell("mkdir {d}/bert && cp {g}/bert_bare/* {g}/scores/vocab.txt {d}/bert");
     embed("bert", "sentences.txt", "sentence.");
 }
@@ -86,7 +80,6 @@ static void test_embed_all(void **state)
 {
     int64_t n, m;
     char path[512];
-    (void)state;
     cli_expect(0, "sequences", "embed -m {d}/esm --input {g}/scores/proteins.fasta --pool none --out {d}/all");
     cli_expect(0, "sequences", "embed -m {d}/esm --input {g}/scores/proteins.fasta --pool cls --out {d}/cls");
     snprintf(path, sizeof path, "%s/cls", cli_folder());
@@ -122,7 +115,6 @@ static void test_embed_refused(void **state)
         {"within.fasta", ">a\nMK>V\n", "'>' is no residue"},
         {"head.fasta", "MKV\n", "must begin with '>'"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         write_file(bad[i][0], bad[i][1]);
         cli_expect(2, bad[i][2], "embed -m {d}/esm --input {d}/%s --out {d}/none", bad[i][0]);
@@ -178,7 +170,6 @@ static void named(const char *file_name, const char *names)
 
 static void test_embed_names(void **state)
 {
-    (void)state;
     cli_expect(0, "", "embed -m {d}/esm --input {g}/scores/proteins.fasta --out {d}/e");
     named("e", "[\"one\",\"two\",\"three\",\"four\"]");
     cli_expect(0, "", "embed -m {d}/esm --input {g}/scores/proteins.fasta --out {d}/e --pool none --batch-tokens 1");
@@ -212,7 +203,6 @@ static void same_row(const char *a, int64_t row_a, const char *b, int64_t row_b)
  */
 static void test_embed_too_long(void **state)
 {
-    (void)state;
     write_file("mixed.fasta", ">a\nMKVA\n>long\n" RESIDUES_62 "GATTACA\n>b\nGATTACA\n>\033[2J\n" RESIDUES_62 "G\n");
     write_file("fits.fasta", ">a\nMKVA\n>long\n" RESIDUES_62 "\n>b\nGATTACA\n");
     cli_expect(0, "3 sequences", "embed -m {d}/esm --input {d}/fits.fasta --out {d}/fits");
@@ -253,7 +243,6 @@ static void test_embed_too_long(void **state)
  * none. */
 static void test_embed_empty(void **state)
 {
-    (void)state;
     write_file("empty_record.fasta", ">a\n>b\nMKVA\n>c\n\n>d\n");
     cli_expect(0, "4 sequences", "embed -m {d}/esm --input {d}/empty_record.fasta --out {d}/e --batch-tokens 1");
     named("e", "[\"a\",\"b\",\"c\",\"d\"]");
@@ -303,7 +292,6 @@ static void test_pseudo_perplexity(void **state)
 {
     static const char *const how[] = {"", "-tp 2 --batch-tokens 1", "-tp 3 --sp --batch-tokens 50"};
     json_t *all = expected(), *want = json_object_get(all, "pseudo_perplexity");
-    (void)state;
     for (int h = 0; h < 3; h++) {
         char arguments[512];
         snprintf(arguments, sizeof arguments, "score -m {d}/esm --input {g}/scores/proteins.fasta %s", how[h]);
@@ -323,7 +311,6 @@ static void test_mutations(void **state)
     json_t *all = expected(), *want = json_object_get(all, "mutations"), *score;
     const char *name;
     char list[256] = "", arguments[1024];
-    (void)state;
     json_object_foreach(want, name, score)
         snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", list[0] ? "," : "", name);
     for (int h = 0; h < 3; h++) {
@@ -346,7 +333,6 @@ static void test_perplexity(void **state)
 {
     static const char *const how[] = {"", "-tp 2 --batch-tokens 1", "-tp 3 --sp --batch-tokens 25"};
     json_t *all = expected();
-    (void)state;
     cli_shell("mkdir {d}/llama && cp {g}/llama/* {g}/scores/tokenizer.json {d}/llama");
     for (int h = 0; h < 3; h++) {
         char arguments[512];
@@ -366,7 +352,6 @@ static void test_change_of_perplexity(void **state)
 {
     static const char *const how[] = {"--quant q8", "--quant q4 -tp 2"};
     double most[] = {0.2, 2};
-    (void)state;
     cli_shell("for i in 1 2 3 4 5 6 7 8; do cat {g}/scores/text.txt; done > {d}/long_text");
     cli_expect(0, "",
                "train --text {d}/long_text --layers 1 --hidden 32 --heads 1 --ffn 64 --seq 16 --batch 2 --steps 8 "
@@ -394,7 +379,6 @@ static void test_change_of_mutations(void **state)
 {
     static const char *const list = "A4G,K2R,K2R:T3V,T3V";
     char arguments[512];
-    (void)state;
     cli_shell("sed 's/hidden_size\": 20/hidden_size\": 64/; s/_size\": 33,/_size\": 64,/; s/_heads\": 5/_heads\": 2/' "
               "{g}/esm/config.json > {d}/wide.json"); /* intermediate_size has a comma behind, vocab_size none */
     cli_expect(0, "",
@@ -432,7 +416,6 @@ static void test_change_of_mutations(void **state)
 /* A folder in blocks has no floats to compare with; it says what it holds, and takes no other kind. */
 static void test_stored_blocks(void **state)
 {
-    (void)state;
     cli_expect(0, "tensors", "shard -m {d}/blocks -tp 3 --quant q8 --out {d}/stored");
     cli_expect(0, "quant            q8", "info -m {d}/stored");
     for (int tp = 1; tp <= 3; tp++) {
@@ -458,7 +441,6 @@ static void test_stored_blocks(void **state)
 
 static void test_csv(void **state)
 {
-    (void)state;
     cli_expect(0, "mutation,score\nA4G,0.8097", "score -m {d}/esm --input {g}/scores/wild.fasta --mutations A4G --csv");
     cli_expect(0, "mutation,score\nK2R:T3V,0.651",
                "score -m {d}/esm --input {g}/scores/wild.fasta --mutations K2R:T3V --csv");
@@ -467,7 +449,6 @@ static void test_csv(void **state)
 /* Sequences that do not fit are left out of scores as they are of vectors. */
 static void test_score_too_long(void **state)
 {
-    (void)state;
     cli_expect(1, "name,tokens,nll,pseudo_perplexity\na,4,", "score -m {d}/esm --input {d}/mixed.fasta --csv 2>&2");
     cli_expect(1, "\nb,7,", "score -m {d}/esm --input {d}/mixed.fasta --csv 2>&2");
     cli_expect(1, "2 of 4 do not fit and were left out", "score -m {d}/esm --input {d}/mixed.fasta");
@@ -492,7 +473,6 @@ static void test_score_too_long(void **state)
 
 static void test_score_refused(void **state)
 {
-    (void)state;
     cli_expect(2, "mutations need the whole protein",
                "score -m {d}/esm --input {g}/scores/wild.fasta --mutations A4G --truncate");
     cli_expect(2, "a decoder takes a text by windows (-c)",
@@ -539,7 +519,6 @@ static void make_broken(const char *model, const char *tensor)
 /* What is not finite is an error that names the text, and the tensor where it begins; and leaves no file. */
 static void test_nonfinite_propagation(void **state)
 {
-    (void)state;
     make_broken("esm", "esm.encoder.emb_layer_norm_after.weight");
     make_broken("llama", "model.norm.weight");
     cli_expect(1, "four: the hidden state of token 0 is nan; it begins at rank ",

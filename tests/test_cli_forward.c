@@ -1,17 +1,13 @@
 /* test_cli_forward.c - cleave forward against transformers' values and gradients, by file, at several degrees; and what
  * it refuses. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cli_run.h"
 #include "io/checkpoint/safetensors.h"
+#include "unit_test.h"
 
 static char said[CLI_OUTPUT];
 
@@ -115,7 +111,6 @@ static void check(const char *model, bool gradients, const char *mesh)
 static void test_against_transformers(void **state)
 {
     static const char *const meshes[] = {"-tp 1", "-tp 2 --sp", "-tp 3", "--mesh X=2,Y=2 --rules gspmd-2d"};
-    (void)state;
     for (int m = 0; m < 4; m++) {
         check("llama", true, meshes[m]);
         check("llama_tied", true, meshes[m]);
@@ -150,7 +145,6 @@ static void test_verify_takes_forward(void **state)
     static const struct {
         const char *model, *ids, *grad;
     } rows[] = {{"llama", "llama_golden", "--grad"}, {"llama", "llama_golden", ""}, {"bert", "bert_golden", ""}};
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         cli_expect(0, "", "forward -m {g}/%s --ids %s --out {d}/measure -tp 2 %s", rows[i].model, cli_ids(rows[i].ids),
                    rows[i].grad);
@@ -179,7 +173,6 @@ static void test_one_token(void **state)
     static const char *const names[] = {"ids", "mask"};
     char path[512];
     int64_t n;
-    (void)state;
     snprintf(path, sizeof path, "%s/one_ids", cli_folder());
     write_ids(path, names, 1, 3, 1, 5, 5);
     cli_expect(0, "", "forward -m {g}/llama --ids %s --out {d}/one -tp 2", path);
@@ -219,7 +212,6 @@ static void refused(const char *name, int64_t columns, int64_t id, const char *o
 
 static void test_refused(void **state)
 {
-    (void)state;
     refused("ids", 4, 99, "", "id 99 at [0,0]; the vocabulary is 0 to 36");
     refused("ids", 4, -1, "", "id -1 at [0,0]");
     refused("tokens", 4, 1, "", "unknown tensor 'tokens'");
@@ -246,7 +238,6 @@ static void test_ids_refused(void **state)
         {{"ids", "mask"}, 2, 1, ""},
     };
     char path[512];
-    (void)state;
     snprintf(path, sizeof path, "%s/ids", cli_folder());
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         write_ids(path, cases[i].names, cases[i].n, 2, 4, 1, cases[i].last);
@@ -255,13 +246,12 @@ static void test_ids_refused(void **state)
     }
 }
 
-/* What does not go beside the ids is named with both shapes; what could not be integers, with the dtypes. */
+/* Tensors that do not match the ids are named with both shapes; those that are not integers, with the dtypes. */
 static void test_ids_that_differ(void **state)
 {
     clv_error err = {0};
     char path[512];
     const int64_t zeros[8] = {0};
-    (void)state;
     snprintf(path, sizeof path, "%s/ids", cli_folder());
     for (int is_bool = 0; is_bool < 2; is_bool++) {
         clv_safetensors_writer *writer;
@@ -318,7 +308,6 @@ static void make_broken_models(void)
 static void test_nonfinite_propagation(void **state)
 {
     static const char *const how[] = {"", "-tp 2 --sp", "--grad", "--dtype bf16"};
-    (void)state;
     make_broken_models();
     for (int i = 0; i < 4; i++) {
         cli_expect(
@@ -338,7 +327,6 @@ static void test_nonfinite_propagation(void **state)
 static void test_verify_nonfinite(void **state)
 {
     char ids[512], broken[512], whole[512], path[512];
-    (void)state;
     cli_expect(1,
                "\"first_divergence\": \"normalize #49\", \"element\": \"[0,0,23] is not finite: nan; "
                "it begins at rank 0, normalize: state 'final_norm.weight' is nan at [23], which this op reads\"",
@@ -369,7 +357,6 @@ static void test_verify_names_the_rank(void **state)
     char path[512];
     clv_safetensors *file;
     const clv_safetensor *last;
-    (void)state;
     cli_shell("cp -r {g}/llama {d}/rank");
     snprintf(path, sizeof path, "%s/rank/model.safetensors", cli_folder());
     assert_int_equal(clv_safetensors_open(&file, path, NULL), CLV_OK);

@@ -16,7 +16,6 @@ static float *values(void *arg, const clv_model_config *c, const clv_parameter *
     const int64_t n = clv_parameter_elems(p);
     const bool zeros = p->layer >= 0 && p->rank > 1, head = strcmp(p->name, "lm_head.weight") == 0;
     float *w = malloc((size_t)n * sizeof *w);
-    (void)arg;
     for (int64_t i = 0; i < n; i++)
         w[i] = head ? logits[i % c->vocab] / WIDTH : zeros ? 0.0F : 1.0F; /* [M,V] */
     return w;
@@ -52,7 +51,6 @@ static int set_up(void **state)
                                            .n_eos = 1,
                                            .eos = {3}};
     char path[256];
-    (void)state;
     snprintf(path, sizeof path, "%s/padded", cli_folder());
     write_model_folder(path, &llama, values, NULL);
     write_tokenizer("padded", "");
@@ -85,8 +83,7 @@ static void expect_both(const char *out, const char *talk, const char *arguments
 
 static void test_folder(void **state)
 {
-    (void)state;
-    /* an eos of config.json does not count beside the file */
+    /* the file overrides the eos of config.json */
     says("{\"eos_token_id\": [6, 7]}");
     expect_both("\"tokens\": 1}", "cleave generate: note: generation_config.json sets eos_token_id [6, 7]\n",
                 RUN "-p a --temp 0 -n 5 --json");
@@ -117,7 +114,7 @@ static void test_folder(void **state)
                 RUN "-p a -n 4");
     says("{\"do_sample\": true, \"top_k\": -3}");
     cli_expect(1, "generation_config.json: \"top_k\" is -3, valid are 0 to", RUN "-p a");
-    /* nobody asks for it elsewhere */
+    /* not requested elsewhere */
     cli_expect(0, "perplexity", "score -m {d}/padded --input {d}/padded/tokenizer.json -t 1");
     cli_shell("rm {d}/padded/generation_config.json");
     expect_both("\"tokens\": 4}", "", RUN "-p a --temp 0 --json -n 4");
@@ -128,7 +125,6 @@ static void test_meshes(void **state)
 {
     static const char *const ways[] = {"-tp 1", "-tp 2", "-tp 3", "-tp 2 -b 1", "--mesh data=2,model=2"};
     char want[CLI_OUTPUT], got[CLI_OUTPUT];
-    (void)state;
     says("{\"do_sample\": true, \"temperature\": 1.5, \"top_k\": 3, \"top_p\": 0.9, \"min_p\": 0.01, "
          "\"repetition_penalty\": 1.2, \"eos_token_id\": [2, 7]}");
     cli_shell("printf 'a\\nb c\\nd d d\\n' > {d}/prompts");
@@ -148,7 +144,6 @@ static void test_meshes(void **state)
 
 static void test_padded(void **state)
 {
-    (void)state;
     expect_both("\"prompt\": \"a\", \"text\": \"\", \"prompt_tokens\": 1, \"tokens\": 9}, {\"prompt\": \"b c\", "
                 "\"text\": \"\", \"prompt_tokens\": 2, \"tokens\": 9}",
                 "", RUN "-f {d}/prompts -n 9 --temp 0 --json");
@@ -163,7 +158,6 @@ static void test_added(void **state)
 {
     static const char refused[] =
         "the token '<sep>' (id 8) is beyond the model's vocab_size of 8: it has no row for it";
-    (void)state;
     cli_shell("printf 'a b\\nc <sep> d\\n' > {d}/sep.txt; printf 'a b\\nc d\\n' > {d}/plain.txt; "
               "printf '{\"text\": \"a <sep> b\"}\\n' > {d}/sep.jsonl");
     cli_expect(0, "a b", "generate -m {d}/added -p 'a b' -n 3");
@@ -194,7 +188,6 @@ static void test_standard_input(void **state)
 {
     static const char one[] = RUN "-p - -n 0 --json", lines[] = RUN "-f - -n 0 --json",
                       file[] = RUN "-f {d}/piped -n 0 --json";
-    (void)state;
     expect_piped("a b\\n", "\"prompt\": \"a b\", ", one);
     expect_piped("a b", "\"prompt\": \"a b\", ", one);
     expect_piped("a\\r\\nb\\r\\n", "\"prompt\": \"a\\r\\nb\", ", one);
@@ -218,11 +211,10 @@ static void test_standard_input(void **state)
     cli_expect(2, "unexpected argument 'upon'; quote a text of several words: -p 'once upon'", RUN "-p once upon");
 }
 
-/* Who sees nothing happen is told what is waited for. */
+/* A command that waits for input says so. */
 static void test_terminal(void **state)
 {
     char got[CLI_OUTPUT];
-    (void)state;
     if (system("script -qec true /dev/null >/dev/null 2>&1 </dev/null") != 0)
         skip();
     static const char *const commands[] = {"tokenize -m padded", "generate -m padded -p - -n 0"};

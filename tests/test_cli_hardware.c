@@ -1,12 +1,8 @@
 /* test_cli_hardware.c - --hardware of every command that compiles: layouts are priced by the profile. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "unit_test.h"
 #include <jansson.h>
 
 #include "cli_run.h"
@@ -22,7 +18,6 @@ static char out[CLI_OUTPUT];
 static int set_up(void **state)
 {
     char path[512];
-    (void)state;
     snprintf(path, sizeof path, "%s/slow.json", cli_folder());
     FILE *f = fopen(path, "w");
     return f && fputs(slow, f) >= 0 && fclose(f) == 0 ? 0 : -1;
@@ -41,7 +36,6 @@ static void test_every_command(void **state)
         "bench block --layers 1 --hidden 32 --ffn 32 --heads 4 --seq 8 --program",
         "plan --block ffn",
         "explain --block ffn --dot"};
-    (void)state;
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         cli_expect(2, "--hardware nowhere: no such file; valid: ", "%s --hardware nowhere", commands[i]);
 }
@@ -91,7 +85,6 @@ static void test_priced(void **state)
         "train --text {g}/scores/text.txt --layers 1 --hidden 64 --heads 4 --ffn 256 --seq 4 --batch 2 "
         "--steps 1 --mesh X=4,Y=1 --rules gspmd-2d --json --out {d}/";
     char arguments[512];
-    (void)state;
     snprintf(arguments, sizeof arguments, "%susual", train);
     double usual = bytes_of(arguments);
     snprintf(arguments, sizeof arguments, "%spriced --hardware {d}/slow.json", train);
@@ -106,7 +99,6 @@ static void test_program_priced(void **state)
     static const char block[] =
         "bench block --layers 1 --hidden 64 --heads 4 --ffn 256 --seq 4 --batch 2 --mesh X=4,Y=1 "
         "--rules gspmd-2d --program";
-    (void)state;
     assert_int_equal(cli_run(usual, "%s", block), 0);
     assert_int_equal(cli_run(out, "%s --hardware {d}/slow.json", block), 0);
     assert_string_not_equal(out, usual);
@@ -117,7 +109,6 @@ static void test_same_results(void **state)
 {
     static char usual[CLI_OUTPUT];
     static const char text[] = "generate -m {d}/usual -p This -n 8 --temp 0 --mesh X=2,Y=2 --rules gspmd-2d";
-    (void)state;
     assert_int_equal(cli_run(usual, "%s 2>{d}/stderr", text), 0);
     assert_int_equal(cli_run(out, "%s --hardware {d}/slow.json 2>{d}/stderr", text), 0);
     assert_string_equal(out, usual);

@@ -1,18 +1,14 @@
 /* test_cli_help.c - pages of --help: 80 columns, and nothing that is left out unnamed; their examples are run as they
  * stand, by bash, in a folder that has what they name.
  * What takes long is made short; the benchmarks run only where CLV_CASES asks for more. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cli_run.h"
+#include "unit_test.h"
 
 enum { COMMANDS = 32, EXAMPLES = 64, OPTIONS = 96 };
 
@@ -34,7 +30,7 @@ static int commands_of(char names[COMMANDS][32], const char *path)
     return n;
 }
 
-/* Lines behind "Example:" or "Examples:", up to an empty one; each command must have one. */
+/* Lines after "Example:" or "Examples:", up to an empty one; each command must have one. */
 static void add_examples(const char *command)
 {
     static char out[CLI_OUTPUT];
@@ -147,7 +143,6 @@ static void test_pages(void **state)
 {
     char names[COMMANDS][32], more[COMMANDS][32], command[80];
     int n = commands_of(names, ""), m = commands_of(more, "bench");
-    (void)state;
     for (int i = 0; i < n; i++)
         if (strcmp(names[i], "bench") != 0)
             check_page(names[i]);
@@ -163,7 +158,6 @@ static void test_pages(void **state)
 
 static void test_examples(void **state)
 {
-    (void)state;
     find_examples();
     assert_true(n_examples >= 25);
     for (int i = 0; i < n_examples; i++)
@@ -173,7 +167,6 @@ static void test_examples(void **state)
 /* In '...' of a shell a backslash is one: what was meant is $'\n'. */
 static void test_no_quoted_escapes(void **state)
 {
-    (void)state;
     for (int i = 0; i < n_examples; i++)
         for (const char *at = examples[i]; (at = strstr(at, "'\\")) != NULL; at++)
             if (at == examples[i] || at[-1] != '$')
@@ -196,7 +189,6 @@ static int set_up(void **state)
 {
     static const char wild[] = ">wild\nMKTAYIAKQRQISFVKGSHFSRQAEERLGKLVV\n",
                       prose[] = "Once upon a time a tensor was split.\n";
-    (void)state;
     cli_shell("mkdir -p {d}/base/runs {d}/bin {d}/base/esm2 {d}/base/llama-7b");
     for (int i = 0; i < 2; i++)
         write_file(i == 0 ? "prompts.txt" : "text.txt", prose);

@@ -1,17 +1,10 @@
 /* test_cli_info.c - cleave info: sizes, counts of parameters and degrees of the golden models, against figures worked
  * out by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "cli_run.h"
+#include "unit_test.h"
 
 static void test_model(void **state)
 {
-    (void)state;
     /* V M = 37*24, twice; a layer: 2 M + M (H + 2 K + H) D + 3 M F = 4464 */
     cli_expect(0, "\"parameters\": {\"embedding\": 888, \"layers\": 8928, \"head\": 912, \"total\": 10728}",
                "info -m {g}/llama --json");
@@ -31,7 +24,6 @@ static void test_model(void **state)
  * / 2. */
 static void test_degrees(void **state)
 {
-    (void)state;
     cli_expect(
         0, "{\"tp\": 2, \"heads\": true, \"kv_heads\": true, \"ffn\": true, \"vocab\": false, \"fullest_rank\": 5448",
         "info -m {g}/llama --json");
@@ -42,7 +34,6 @@ static void test_degrees(void **state)
 
 static void test_tensors(void **state)
 {
-    (void)state;
     cli_expect(0, "{\"tensor\": \"transformer.h.0.attn.c_attn.weight\", \"dtype\": \"F32\", \"shape\": \"15x45\"}",
                "info -m {g}/gpt2 --tensors --json");
     /* config.json alone: what a checkpoint would have */
@@ -55,7 +46,6 @@ static void test_tensors(void **state)
 /* Keys of no meaning here are named, by the whole of their names; the tables stay what they are. */
 static void test_unknown_keys(void **state)
 {
-    (void)state;
     cli_shell("mkdir {d}/keys && sed 's/\"mlp_bias\"/\"logit_scale\": 2, \"a\\\\nb\": [], \"mlp_bias\"/' "
               "{g}/llama/config.json >{d}/keys/config.json");
     cli_expect(0, "note: its config.json has keys that are not known here, and are ignored: logit_scale, a\\nb",
@@ -68,7 +58,6 @@ static void test_unknown_keys(void **state)
 
 static void test_tokenizer(void **state)
 {
-    (void)state;
     cli_shell("mkdir {d}/with && cp {g}/llama/config.json {g}/tokenizer/llama3/tokenizer.json {d}/with");
     cli_expect(0, "BPE (tokenizer.json)", "info -m {d}/with");
     cli_shell("mkdir {d}/esm && cp {g}/esm/config.json {d}/esm && touch {d}/esm/vocab.txt");
@@ -78,7 +67,6 @@ static void test_tokenizer(void **state)
 /* Another model's weights: its own tensors are missing, theirs are extra. */
 static void test_mismatch(void **state)
 {
-    (void)state;
     cli_shell("mkdir {d}/mixed && cp {g}/llama/config.json {d}/mixed && cp {g}/llama_bias/model.safetensors {d}/mixed");
     cli_expect(0, "\"extra\": [\"model.layers.0.mlp.down_proj.bias\"", "info -m {d}/mixed --json");
     cli_shell("cp {g}/llama_tied/model.safetensors {d}/mixed");
@@ -88,7 +76,6 @@ static void test_mismatch(void **state)
 /* What the files settle: embeddings that config.json ties and the files do not, in every figure; and what is noted. */
 static void test_settled(void **state)
 {
-    (void)state;
     cli_shell("mkdir {d}/untied && cp {g}/llama/model.safetensors {d}/untied && "
               "sed 's/\"tie_word_embeddings\": false/\"tie_word_embeddings\": true/' {g}/llama/config.json "
               ">{d}/untied/config.json && grep -q 'embeddings\": true' {d}/untied/config.json");
@@ -102,7 +89,6 @@ static void test_settled(void **state)
 
 static void test_refused(void **state)
 {
-    (void)state;
     cli_expect(2, "nothing", "info -m {d}/nothing");
     cli_expect(2, "-m", "info");
     cli_expect(2, "--degrees", "info -m {g}/llama --degrees 0");

@@ -1,16 +1,11 @@
 /* test_cli_longest_names.c - texts as long as they may be: a mesh of sixteen axes whose names have as many letters as
  * are valid comes out whole wherever it is printed or written. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/mesh.h"
 #include "cli_run.h"
+#include "unit_test.h"
 
 static char out[CLI_OUTPUT];
 
@@ -31,7 +26,6 @@ static const char *const rules = "{d}/long_rules.json";
 
 static int make_rules(void **state)
 {
-    (void)state;
     cli_shell("echo '{\"rules\": [[\"mlp\", [\"axis_of_thirty_one_characters_0\", "
               "\"axis_of_thirty_one_characters_1\", \"axis_of_thirty_one_characters_2\", "
               "\"axis_of_thirty_one_characters_3\", \"axis_of_thirty_one_characters_4\"]]]}' > %s",
@@ -43,7 +37,6 @@ static void test_longest_mesh(void **state)
 {
     char text[CLV_MESH_TEXT], printed[CLV_MESH_TEXT];
     clv_mesh mesh;
-    (void)state;
     snprintf(text, sizeof text, "%s", long_mesh(15));
     assert_int_equal(clv_mesh_parse(&mesh, text, NULL), CLV_OK);
     mesh.axis[15].size = 65535; /* 2^31 - 32768 ranks: no more digits are possible by much */
@@ -53,7 +46,6 @@ static void test_longest_mesh(void **state)
 
 static void test_programs(void **state)
 {
-    (void)state;
     cli_expect(0, long_mesh(5), "bench block --layers 1 --hidden 64 --program --mesh %s --rules %s", long_mesh(5),
                rules);
     cli_expect(0, long_mesh(5), "plan --block ffn --show up.weight --mesh %s --rules %s", long_mesh(5), rules);
@@ -66,7 +58,6 @@ static void test_programs(void **state)
 /* The advice of a plan that does not fit names meshes, too. */
 static void test_advice(void **state)
 {
-    (void)state;
     assert_int_equal(
         1, cli_run(out, "plan --block ffn --grad --memory-limit 1K --all --mesh %s --rules %s", long_mesh(1), rules));
     if (!strstr(out, long_mesh(2)))
@@ -75,7 +66,6 @@ static void test_advice(void **state)
 
 static void test_checkpoints(void **state)
 {
-    (void)state;
     cli_expect(0, "", "shard -m {g}/llama --out {d}/sharded --mesh %s --rules %s", long_mesh(2), rules);
     cli_expect(0, long_mesh(2), "info -m {d}/sharded --wide");
     cli_expect(0, "", "merge {d}/sharded --out {d}/merged");
@@ -84,7 +74,6 @@ static void test_checkpoints(void **state)
 
 static void test_verify(void **state)
 {
-    (void)state;
     cli_expect(0, long_mesh(1), "verify -m {g}/llama --seq 4 --wide --mesh %s --rules %s", long_mesh(2), rules);
     cli_expect(0, long_mesh(2), "verify -m {g}/llama --seq 4 --wide --mesh %s --rules %s", long_mesh(2), rules);
 }
@@ -93,7 +82,6 @@ static void test_verify(void **state)
 static void test_rules_file(void **state)
 {
     char name[201] = "";
-    (void)state;
     memset(name, 'r', sizeof name - 1);
     cli_shell("cp %s {d}/%s", rules, name);
     cli_expect(0, name, "plan --block ffn --json --mesh %s --rules {d}/%s", long_mesh(1), name);

@@ -1,13 +1,9 @@
 /* test_cli_lora.c - adapters by the commands: trained beside a folder's weights, saved apart or merged, gone on from on
  * other meshes, planned for, and refused where they do not belong. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 
-#include <cmocka.h>
-
 #include "cli_run.h"
+#include "unit_test.h"
 
 #define ON(model)                                                                                                      \
     "train -m {g}/" model " --data {d}/" model ".safetensors --no-shuffle --batch 2 --lr 1e-3 --schedule constant "    \
@@ -16,7 +12,6 @@
 static int set_up(void **state)
 {
     static const char *const models[] = {"llama", "gpt2", "llama_bias"};
-    (void)state;
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         char name[64];
         snprintf(name, sizeof name, "%s_golden", models[i]);
@@ -36,7 +31,6 @@ static void assert_alike(const char *a, const char *b)
 /* PEFT's first numbers (tests/golden/lora.h), and what is saved is what was trained. */
 static void test_goes_on(void **state)
 {
-    (void)state;
     cli_expect(0, "", ON("llama") " --lora {g}/llama_lora --steps 4 -tp 2 --out {d}/merged");
     cli_expect(0, "",
                ON("llama") " --lora {g}/llama_lora --steps 4 --mesh data=2 --rules fsdp --lora-save adapter "
@@ -67,7 +61,6 @@ static void test_as_peft(void **state)
                  {"bert_lora", "none"},
                  {"bert_bare_lora", "pooler.dense.lora_A"},
                  {"esm_lora", "contact_head.regression.lora_A"}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         cli_expect(0, cases[i].says, "verify -m {g}/%s --tp 1,2 --against {g}/%s/want.safetensors", cases[i].folder,
                    cases[i].folder);
@@ -78,7 +71,6 @@ static void test_as_peft(void **state)
 /* On other meshes and after a stop they are the same. */
 static void test_everywhere(void **state)
 {
-    (void)state;
     cli_expect(0, "beside", ON("gpt2") " --lora-rank 3 --lora-dropout 0.2 --steps 6 --save-every 3 --out {d}/one 2>&1");
     cli_expect(0, "",
                ON("gpt2") " --lora-rank 3 --lora-dropout 0.2 --steps 6 -tp 2 --sp --lora-save adapter --out {d}/two");
@@ -106,7 +98,6 @@ static void keep(const char *name, const char *printed)
 static void test_planned(void **state)
 {
     static char out[CLI_OUTPUT];
-    (void)state;
     assert_int_equal(cli_run(out, ON("llama") " --lora-rank 4 --steps 1 -tp 2 --json --out {d}/planned 2>{d}/said"), 0);
     keep("did.json", out);
     assert_int_equal(cli_run(out, "plan -m {g}/llama --train --lora-rank 4 -tp 2 --batch 2 --seq 11 --json"), 0);
@@ -133,7 +124,6 @@ static void test_refused(void **state)
         {"--lora-rank cannot be combined with --lora", "--lora-rank 2 --lora {g}/llama_lora"},
         {"none of the linear layers of this model", "--lora {g}/gpt2_lora"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         cli_expect(2, wrong[i].says, ON("llama") " --steps 1 %s --out {d}/never", wrong[i].options);
     cli_expect(2, "with -m", "train --text {d}/llama.safetensors --lora-rank 2 --steps 1 --out {d}/never");

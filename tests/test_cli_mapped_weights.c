@@ -1,17 +1,12 @@
 /* test_cli_mapped_weights.c - a model's weights under a map: a file that is cut while it is read is an error, and
  * tensors that the model has no use for are noted. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
-#include <cmocka.h>
-
 #include "cli/options/model_options.c"
+#include "unit_test.h"
 
 #include "models/model.h"
 #include "models/weights/parameter_map.h"
@@ -31,7 +26,6 @@ static clv_status read_all(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
     const clv_model *model = arg;
     clv_status status = CLV_OK;
-    (void)rank, (void)comm;
     for (int64_t i = 0; status == CLV_OK && i < clv_model_parameter_count(&model->config); i++) {
         clv_parameter p = clv_model_parameter_at(&model->config, i);
         clv_type type = {.dtype = CLV_F32, .rank = p.rank};
@@ -64,7 +58,6 @@ static void test_cut_while_mapped(void **state)
     clv_model *model;
     clv_model_option option = {0};
     clv_error err = {0};
-    (void)state;
     copy_model("llama");
     option.path = folder;
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
@@ -84,7 +77,6 @@ static void test_lost_elsewhere(void **state)
 {
     char path[512], said[256] = "";
     int status;
-    (void)state;
     snprintf(path, sizeof path, "%s/stderr", folder);
     pid_t child = fork();
     if (child == 0) {
@@ -104,13 +96,12 @@ static void test_lost_elsewhere(void **state)
     assert_non_null(strstr(said, "SIGBUS"));
 }
 
-/* An untied checkpoint read as a tied model, whose two tables differ: it stays untied, and nothing is left over. */
+/* An untied checkpoint with a tied config: the two tables differ, so it stays untied, and no tensor is unused. */
 static void test_not_tied(void **state)
 {
     clv_model_weights *weights;
     clv_model_config model;
     clv_warnings warnings = {0};
-    (void)state;
     copy_model("llama");
     assert_int_equal(clv_model_config_read(&model, folder, NULL), CLV_OK);
     model.tie_word_embeddings = true;
@@ -125,13 +116,12 @@ static void test_not_tied(void **state)
     clv_model_weights_close(weights);
 }
 
-/* All that is missing is told at once: an untied model from a folder with tied weights, two layers more. */
+/* All missing tensors are listed at once: an untied model from a folder with tied weights, two layers more. */
 static void test_reshard_volume(void **state)
 {
     clv_model_weights *weights;
     clv_model_config model;
     clv_error err = {0};
-    (void)state;
     copy_model("llama");
     assert_int_equal(clv_model_config_read(&model, folder, NULL), CLV_OK);
     model.layers += 2;

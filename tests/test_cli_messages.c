@@ -1,19 +1,16 @@
 /* test_cli_messages.c - what the commands say: of requests that are nearly right, and of what came out. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "unit_test.h"
 #include <jansson.h>
 
 #include "cli_run.h"
 
 /* ---- requests that are nearly right ---- */
 
-/* A model is a folder: who gives a file of it is told so. */
+/* A model is a folder: a file of it is rejected with that hint. */
 static void test_model_files(void **state)
 {
     static const char *const folder[] = {"generate -p x", "verify", "shard --out {d}/none",
@@ -21,7 +18,6 @@ static void test_model_files(void **state)
     cli_expect(0, "--repetition-penalty X\n    ", "generate --help all");
     cli_expect(1, "/dev/null is neither a file nor a folder; give the folder of a model", "verify -m /dev/null");
     static const char *const config[] = {"plan", "info", "explain --op mlp.down --mesh model=2"};
-    (void)state;
     for (size_t i = 0; i < sizeof folder / sizeof folder[0]; i++) {
         cli_expect(1, "/llama/model.safetensors is a file; give the folder of the model: ",
                    "%s -m {g}/llama/model.safetensors", folder[i]);
@@ -45,7 +41,6 @@ static void test_op_names(void **state)
                 {"mlp.down.weigth", "mlp.down.weight"},
                 {"down", "mlp.down"}};
     char says[128];
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         snprintf(says, sizeof says, "named '%s'; did you mean '%s'?", rows[i].given, rows[i].meant);
         cli_expect(2, says, "explain --block gpt --mesh model=2 --op %s", rows[i].given);
@@ -77,14 +72,12 @@ static void test_option_names(void **state)
         {"help frobnicate", "unknown command 'frobnicate'. Valid: bench "},
         {"generate -m {g}/llama -p x --mesh foo=2", "or use the axis names of presets: data, model, X, Y\n"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         cli_expect(2, rows[i].says, "%s", rows[i].arguments);
 }
 
 static void test_help_and_version(void **state)
 {
-    (void)state;
     cli_expect(0, "cleave generate: generate text", "help generate");
     cli_expect(0, "  -p, --prompt TEXT", "help generate");
     cli_expect(0, "cleave bench gemm: time one matrix product", "help bench gemm");
@@ -103,7 +96,6 @@ static void test_words_of_plans(void **state)
     static const char *const words[] = {"degree", "lower_bound", "fullest rank", "gathered", "fragments", "comm_share"};
     const char *key, *source = getenv("CLV_SOURCE_DIR");
     char path[4096];
-    (void)state;
     assert_int_equal(cli_run(out, "plan --block ffn --json"), 0);
     json_t *plan = json_loads(out, 0, NULL), *value;
     assert_non_null(plan);
@@ -133,7 +125,6 @@ static void test_no_warning_before_an_error(void **state)
         "score -m {d}/few_esm --input {g}/scores/wild.fasta --mutations nowhere -tp 7",
         "train --text {g}/scores/text.txt --hidden 30 --heads 4 --seq 8 --out {d}/x -tp 97",
         "bench block --hidden 30 --heads 4 -tp 97"};
-    (void)state;
     cli_expect(0, "",
                "train --text {g}/scores/text.txt --layers 1 --hidden 16 --heads 2 --seq 8 --batch 1 --steps 1 "
                "--out {d}/few");
@@ -148,7 +139,6 @@ static void test_no_warning_before_an_error(void **state)
 /* One is one. */
 static void test_numbers(void **state)
 {
-    (void)state;
     cli_expect(0, "over 1 rank\n",
                "train --text {g}/scores/text.txt --layers 1 --hidden 16 --heads 2 --seq 8 --batch 1 --steps 1 --out "
                "{d}/bytes");
@@ -170,7 +160,6 @@ static void test_numbers(void **state)
 static void test_prompts_of_windows(void **state)
 {
     static char unix_out[CLI_OUTPUT], windows_out[CLI_OUTPUT];
-    (void)state;
     cli_shell("printf 'abc\\nde\\nf' > {d}/unix && printf 'abc\\r\\nde\\r\\nf\\r' > {d}/windows");
     assert_int_equal(cli_run(unix_out, "generate -m {d}/bytes -f {d}/unix -n 4 --temp 0 --json 2>/dev/null"), 0);
     assert_int_equal(cli_run(windows_out, "generate -m {d}/bytes -f {d}/windows -n 4 --temp 0 --json 2>/dev/null"), 0);
@@ -190,7 +179,6 @@ static void test_prompts_of_windows(void **state)
 static void test_names_of_records(void **state)
 {
     static char out[CLI_OUTPUT];
-    (void)state;
     cli_shell("printf '>a\\nMKT\\n>b\\nMKT\\n>a x\\nMKT\\n>\\nMKT\\n>b\\nMKT\\n' > {d}/same.fasta");
     cli_expect(0, "note: 2 records have the name of an earlier one, the first is 'a'\n",
                "embed -m {d}/esm --input {d}/same.fasta --out {d}/e");
@@ -208,7 +196,6 @@ static void test_train_heads(void **state)
 {
     static const char train[] =
         "train --text {g}/scores/text.txt --layers 1 --seq 8 --batch 1 --steps 1 --out {d}/heads";
-    (void)state;
     cli_expect(2, "--hidden 36 is not a multiple of --heads 8; valid: --hidden 32 or 48", "%s --hidden 36 --heads 8",
                train);
     cli_expect(2, "--hidden 30 is not a multiple of --heads 4; valid: --hidden 24 or 32", "%s --hidden 30 --heads 4",
@@ -242,7 +229,6 @@ static void test_explained_words(void **state)
         {"--op adamw", "\"op\": \"adamw\", \"purpose\": \"new embed.weight\""},
         {"--op adamw", "\"purpose\": \"new layers.1.mlp.down.weight\""},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         cli_expect(0, rows[i].says, "explain -m {g}/llama --seq 16 --mesh X=2,Y=2 --rules gspmd-2d --json %s",
                    rows[i].arguments);
@@ -251,7 +237,6 @@ static void test_explained_words(void **state)
 /* What is reduced over data ranks is the gradient of a bias, not of a reshape. */
 static void test_bias_gradients(void **state)
 {
-    (void)state;
     cli_expect(0, "the gradient of layers.*.attention.q.bias is a sum over data",
                "plan -m {g}/gpt2 --seq 16 --mesh data=2,model=2 --rules zero1 --collectives");
     cli_expect(0, "the gradient of layers.*.mlp.up.bias is a sum over data",

@@ -1,18 +1,13 @@
 /* test_cli_mpi.c - commands in the processes of a job: `mpirun -np 2 cleave ...` prints and writes what one
  * process does, once, and says what failed in any of them. CLV_TEST_LAUNCHERS: each MPI's launcher with its options,
  * "|" between them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cli_run.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { LAUNCHERS = 4 };
 
@@ -75,7 +70,6 @@ static void expect_written(const char *command, const char *compare)
 
 static void test_same(void **state)
 {
-    (void)state;
     expect_alike(0, "generate -m {d}/one -p abc -n 6 --temp 0 -tp 3 --json");
     expect_alike(0, "generate -m {d}/one -p abc -n 6 --temp 0.9 -s 4 --mesh data=1,model=5 --json");
     cli_shell(
@@ -96,7 +90,6 @@ static void test_same(void **state)
 static void test_sums_by_host(void **state)
 {
     static char out[CLI_OUTPUT];
-    (void)state;
     start_by(0, 0);
     assert_int_equal(cli_run(out, "plan -m {d}/one --decode -tp 4 --hardware {d}/hosts.json --collectives"), 0);
     if (!strstr(out, "model:(2)2") || !strstr(out, "model:(1)2"))
@@ -110,7 +103,6 @@ static void test_sums_by_host(void **state)
 static void test_files(void **state)
 {
     char ids[1024];
-    (void)state;
     expect_written("embed -m {d}/esm --input {g}/scores/proteins.fasta -tp 3", "cmp {d}/alone {d}/job");
     snprintf(ids, sizeof ids, "forward -m {g}/gpt2 --ids %s --grad -tp 3 --sp", cli_ids("gpt2_golden"));
     expect_written(ids, "cmp {d}/alone {d}/job");
@@ -129,7 +121,6 @@ static void test_adapters(void **state)
     static const char apart[] = "cmp {d}/alone/adapter_model.safetensors {d}/job/adapter_model.safetensors && "
                                 "cmp {d}/alone/adapter_config.json {d}/job/adapter_config.json";
     char line[512];
-    (void)state;
     cli_shell("cp %s {d}/rows.safetensors", cli_ids("llama_golden"));
     snprintf(line, sizeof line, "%s --steps 4", lora);
     expect_written(line, "cmp {d}/alone/model.safetensors {d}/job/model.safetensors");
@@ -152,7 +143,6 @@ static void test_adapters(void **state)
 static void test_refused(void **state)
 {
     static char out[CLI_OUTPUT];
-    (void)state;
     for (int l = 0; l < n_launchers; l++) {
         start_by(l, 3);
         if (has_turn(l, 0)) {
@@ -186,7 +176,6 @@ static void test_stray(void **state)
 {
     static const char *const variables[][2] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                                {"PMI_RANK", "PMI_SIZE"}};
-    (void)state;
     start_by(0, 0);
     for (int l = 0; l < n_launchers; l++) {
         const char *const *is = variables[strstr(launchers[l], "mpich") != NULL];
@@ -233,7 +222,7 @@ static void fail_apart(int l)
         cli_expect(1, "process 1 of 3: apart_run/run: the run that the first process has begun there is not seen",
                    "train --text other --out apart_run/run --steps 1 --seq 16 -tp 3");
     }
-    /* other text behind the same name */
+    /* other text under the same name */
     cli_shell("echo 'a text of other words, and of some more words than those' >{d}/elsewhere/other && "
               "cp {d}/text {d}/other");
     if (has_turn(l, 0))
@@ -275,7 +264,6 @@ static void fail_by_words(int l)
 /* By what the launcher's wrapper gives one process. */
 static void test_failed_alone(void **state)
 {
-    (void)state;
     cli_shell("printf '#!/bin/sh\\nr=$OMPI_COMM_WORLD_RANK$PMI_RANK\\np=$1; shift\\n"
               "[ $r = 1 ] && cd elsewhere\\nexec \"$p\" \"$@\"\\n' >{d}/apart && chmod +x {d}/apart && mkdir "
               "{d}/elsewhere {d}/below && cp -r {d}/one {d}/model");
@@ -300,7 +288,6 @@ static void test_lost(void **state)
 {
     static char out[CLI_OUTPUT];
     char line[2048], who[64];
-    (void)state;
     cli_shell("printf '#!/bin/sh\\nr=$OMPI_COMM_WORLD_RANK$PMI_RANK\\nv=$1; shift\\n"
               "[ $v = $r ] && (while ! [ -d {d}/killed ]; do sleep 0.1; done; sleep 0.5; kill -9 $$) &\\n"
               "[ $v = no$r ] && exit 0\\nexec \"$@\"\\n' >{d}/kill && chmod +x {d}/kill");
@@ -347,7 +334,6 @@ static void test_stopped(void **state)
 {
     static char out[CLI_OUTPUT];
     char line[2048];
-    (void)state;
     cli_shell("printf '#!/bin/sh\\nr=$OMPI_COMM_WORLD_RANK$PMI_RANK\\nv=$1; shift\\nexport TMPDIR={d}/dumps\\n"
               "[ $v = $r ] && (while ! [ -d {d}/stopped ]; do sleep 0.1; done; sleep 0.5; kill -STOP $$) &\\n"
               "exec \"$@\"\\n' >{d}/stop && chmod +x {d}/stop");
@@ -379,7 +365,6 @@ static void test_stopped(void **state)
 static void test_full(void **state)
 {
     char line[2048];
-    (void)state;
     cli_shell("printf '#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 0 ] && ulimit -f 80\nexec \"$@\"\n' >{d}/full && "
               "chmod +x {d}/full && "
               "for i in $(seq 500); do sed \"s/>/>$i/\" {g}/scores/proteins.fasta; done >{d}/many.fasta");
@@ -397,7 +382,6 @@ static void test_full(void **state)
 static int set_up(void **state)
 {
     const char *left = getenv("CLV_TEST_LAUNCHERS");
-    (void)state;
     for (; left && *left && n_launchers < LAUNCHERS; n_launchers++) {
         size_t length = strcspn(left, "|");
         snprintf(launchers[n_launchers], sizeof *launchers, "%.*s", (int)length, left);
@@ -419,7 +403,6 @@ static int set_up(void **state)
 static void test_shown(void **state)
 {
     static char out[CLI_OUTPUT];
-    (void)state;
     for (int l = 0; l < n_launchers; l++) {
         start_by(l, 2);
         if (cli_run(out, "train --text {d}/text --layers 1 --hidden 24 --heads 6 --seq 16 --batch 3 --steps 4 -tp 3 "

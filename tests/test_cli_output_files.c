@@ -1,36 +1,29 @@
 /* test_cli_output_files.c - what commands do to files: what is in the way of --out, limits and what killed runs leave.
  * */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cli_run.h"
 #include "io/checkpoint/safetensors.h"
+#include "unit_test.h"
 
 static const char tiny[] = "--layers 1 --hidden 8 --heads 1 --seq 8 --batch 1 --steps 1";
 
 /* A file at the limit of its size is a failure of the command with a reason, and nothing unfinished stays. */
 static void test_limit_on_sizes(void **state)
 {
-    (void)state;
     cli_shell("seq 1000 >{d}/text; ulimit -f 4; $CLV_BUILD_DIR/cleave train --check --text {d}/text --out {d}/limited "
               "%s 2>{d}/said; "
               "test $? = 1 && grep -q 'File too large' {d}/said && ! ls {d}/limited | grep -F .tmp",
               tiny);
 }
 
-/* What cannot be written has the name that was given, not that of what is made beside it first. */
+/* An output that cannot be written is named as it was given, not by its temporary name. */
 static void test_bad_places(void **state)
 {
     static const char *const commands[] = {"forward -m {g}/llama --ids {d}/llama_golden_ids.safetensors --out",
                                            "embed -m {d}/esm --input {g}/scores/proteins.fasta --out",
                                            "shard -m {g}/llama -tp 2 --out"};
-    (void)state;
     (void)cli_ids("llama_golden");
     cli_shell("mkdir {d}/esm && cp {g}/esm/* {g}/tokenizer/esm_vocab/vocab.txt {d}/esm");
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
@@ -56,10 +49,9 @@ static void test_bad_places(void **state)
         "grep -q '/cut/.*: cannot write: File too large' {d}/said && ! grep -F .tmp {d}/said && ! ls {d} | grep cut");
 }
 
-/* What train writes is a folder with a tokenizer, whose ids are the bytes of a text. */
+/* train writes a folder with a tokenizer of bytes. */
 static void test_tokenizer_of_bytes(void **state)
 {
-    (void)state;
     cli_shell(
         "seq 1000 >{d}/text; $CLV_BUILD_DIR/cleave train --check --text {d}/text --out {d}/bytes %s 2>&1 >{d}/said",
         tiny);
@@ -91,7 +83,6 @@ static void test_limit_on_stacks(void **state)
         "einsum 'bqkgd,bkgqt->btkd' --shape b=4,q=4,k=1,g=4,d=8,t=3 --mesh x=2,y=2 --in '_,_,_,_,_' --in '_,_,_,_,x' "
         "--out 'y,x,_,_' --run --explain",
     };
-    (void)state;
     cli_ids("llama_golden");
     cli_shell("seq 1000 >{d}/text");
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
@@ -103,7 +94,6 @@ static void test_limit_on_stacks(void **state)
 /* A pipe and a device get the file's bytes; a link's file is replaced, and the link stays; the rest is refused. */
 static void test_what_stands_at_out(void **state)
 {
-    (void)state;
     cli_ids("llama_golden");
     cli_expect(0, "", "forward %s {d}/plain.safetensors", forward);
     cli_shell("mkfifo {d}/pipe; (cat {d}/pipe >{d}/piped &) ; $CLV_BUILD_DIR/cleave forward --check %s {d}/pipe "
@@ -131,7 +121,6 @@ static void test_no_files_to_read(void **state)
                                            "train --text {d}/text --seq 4 --out {d}/never"};
     static const char *const options[] = {"--rules", "--hardware"}, *const no_files[] = {"/dev/null", "{d}"};
     char said[32];
-    (void)state;
     cli_shell("echo a text of some letters >{d}/text");
     for (size_t c = 0; c < sizeof commands / sizeof *commands; c++)
         for (int i = 0; i < 4; i++) {
@@ -147,7 +136,6 @@ static void test_no_files_to_read(void **state)
 /* Nothing that is read is written to, under whatever name. */
 static void test_inputs_are_kept(void **state)
 {
-    (void)state;
     cli_ids("llama_golden");
     cli_shell("cp -r {g}/llama {d}/model && cp {d}/llama_golden_ids.safetensors {d}/ids && ln {d}/ids {d}/other && "
               "ln -s model/config.json {d}/config && echo '{}' >{d}/rules");
@@ -188,7 +176,6 @@ static void test_foreign_arguments(void **state)
         "--mesh '\x1b=\n\n\n2' --from x --to x --shape 1 --out {d}/x -m {g}/llama --ids x --input x --op x",
         "--rules '\x1b\n\n\n' -m {g}/llama --ids {d}/llama_golden_ids.safetensors --out {d}/x --op x --input x",
         "'\x1b\n\n\n,a->b' --shape a=1 --from '\x1b\n\n\n' --to _ --mesh x=2 --in '\x1b\n\n\n' --in _ --out _"};
-    (void)state;
     for (size_t c = 0; c < sizeof commands / sizeof *commands; c++)
         for (size_t a = 0; a < sizeof arguments / sizeof *arguments; a++)
             check_quiet(commands[c], arguments[a]);
@@ -202,7 +189,6 @@ static void test_foreign_names(void **state)
     static char out[CLI_OUTPUT];
     clv_safetensors_writer *w = NULL;
     char path[512];
-    (void)state;
     cli_shell("mkdir {d}/odd && cp {g}/llama/config.json {d}/odd");
     snprintf(path, sizeof path, "%s/odd/model.safetensors", cli_folder());
     assert_int_equal(clv_safetensors_create(&w, path, &odd, 1, NULL), CLV_OK);
@@ -229,7 +215,6 @@ static void test_foreign_names(void **state)
  * needs more than any of these limits. */
 static void test_limit_on_memory(void **state)
 {
-    (void)state;
     cli_shell("(ulimit -v 1000000; $CLV_BUILD_DIR/cleave version) >{d}/said 2>&1 || exit 0; "
               "for k in 75000 90000 105000 120000 170000 212500 232500; do for t in 1 3; do "
               "(ulimit -v $k; $CLV_BUILD_DIR/cleave forward --check %s {d}/x -tp 4 -t $t) 2>{d}/said; "

@@ -1,16 +1,13 @@
 /* test_cli_plan.c - cleave plan and explain: bytes against formulas and against XLA's, what they refuse, meshes of any
  * size. */
 #include <math.h>
-#include <setjmp.h>
 #include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "unit_test.h"
 #include <jansson.h>
 
 static const char *path_of(const char *variable)
@@ -83,7 +80,6 @@ static void test_2d_feed_forward(void **state)
     static const struct {
         int b, s, m, h, x, y;
     } cases[] = {{8, 4, 16, 32, 4, 2}, {8, 128, 256, 1024, 2, 4}, {8, 128, 256, 1024, 4, 2}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[256];
         snprintf(text, sizeof text,
@@ -107,7 +103,6 @@ static void test_2d_feed_forward(void **state)
  * an all-gather: 2 (forward) and 4 (with gradients) reductions of the residual. */
 static void test_sequence_parallel_bytes(void **state)
 {
-    (void)state;
     for (int t = 2; t <= 8; t *= 2) {
         double reduction = 2.0 * (t - 1) / t * 8 * 128 * 256 * 4;
         for (int gradient = 0; gradient < 2; gradient++) {
@@ -125,7 +120,6 @@ static void test_sequence_parallel_bytes(void **state)
 static void test_never_more_than_xla(void **state)
 {
     char path[4096];
-    (void)state;
     snprintf(path, sizeof path, "%s/bench/xla_bytes.json", path_of("CLV_SOURCE_DIR"));
     json_t *document = json_load_file(path, 0, NULL), *cases = json_object_get(document, "cases");
     assert_true(json_array_size(cases) > 100);
@@ -174,7 +168,6 @@ static void test_models(void **state)
         "--mesh data=8 --rules zero1 --train --dtype bf16",
     };
     char config[4096];
-    (void)state;
     write_config(config, sizeof config, 3);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         json_t *p = plan("-m %s %s", config, cases[i]), *memory = json_object_get(p, "memory");
@@ -192,7 +185,6 @@ static void test_models(void **state)
 static void test_layers_fold(void **state)
 {
     char few[4096], many[4096], *out = malloc(1 << 16), *more = malloc(1 << 16);
-    (void)state;
     write_config(few, sizeof few, 3);
     write_config(many, sizeof many, 30);
     assert_int_equal(run(out, 1 << 16, "plan -m %s --mesh data=2,model=2 --collectives", few), 0);
@@ -229,7 +221,6 @@ static void expect_head(const char *arguments, const char *text, const char *fie
 static void test_head(void **state)
 {
     char config[4096], arguments[8192];
-    (void)state;
     write_config(config, sizeof config, 3);
     snprintf(arguments, sizeof arguments,
              "-m %s --mesh data=2,model=2 --rules fsdp+megatron-sp --batch 4 --seq 16 --dtype bf16 --accumulate 2 "
@@ -279,7 +270,6 @@ static void test_memory_limit(void **state)
 {
     const char *block = "--block gpt --hidden 256 --mesh data=2,model=2 --batch 64 --grad";
     static char out[1 << 20];
-    (void)state;
     json_t *p = plan("%s", block);
     int64_t total = figure(p, "memory", "total");
     assert_null(json_object_get(p, "fit")); /* no limit is known */
@@ -295,7 +285,7 @@ static void test_memory_limit(void **state)
     char *message = strstr(out, "cleave plan: a rank needs ");
     assert_non_null(message);
     assert_non_null(strstr(message, "--memory-limit allows "));
-    memset(message, ' ', strcspn(message, "\n")); /* on stderr, beside the JSON */
+    memset(message, ' ', strcspn(message, "\n")); /* on stderr, not in the JSON */
     p = json_loads(out, 0, NULL);
     assert_true(json_is_false(json_object_get(json_object_get(p, "fit"), "fits")));
     assert_int_equal(figure(p, "fit", "lacking"), 1);
@@ -326,7 +316,6 @@ static void test_memory_limit(void **state)
 static void test_profile_memory(void **state)
 {
     char path[4096];
-    (void)state;
     snprintf(path, sizeof path, "%s/small_host.json", path_of("CLV_BUILD_DIR"));
     FILE *file = fopen(path, "w");
     assert_non_null(file);
@@ -356,7 +345,6 @@ static void test_profile_memory(void **state)
 static void test_explain(void **state)
 {
     char out[1 << 14];
-    (void)state;
     assert_int_equal(run(out, sizeof out, "explain --block ffn --mesh X=2,Y=4 --rules gspmd-2d --op down --json"), 0);
     json_t *document = json_loads(out, 0, NULL), *rows = json_object_get(document, "candidates");
     int chosen = 0;
@@ -391,7 +379,6 @@ static void test_explain_assignment(void **state)
 {
     static const char *const hosts[] = {"", "--hardware h100-nvlink-ib"};
     static char out[1 << 16];
-    (void)state;
     for (int h = 0; h < 2; h++) {
         json_t *p = plan("--block gpt --hidden 512 --grad --mesh data=4,model=4 --rules fsdp+megatron-sp %s", hosts[h]);
         assert_int_equal(run(out, sizeof out,
@@ -426,7 +413,7 @@ static void test_explain_assignment(void **state)
     assert_non_null(strstr(out, " up.weight is stated as split by ffn over model, by the rules megatron\n"));
 }
 
-/* The candidates of `explain`, whose op and what it makes are these; released with the document. */
+/* The candidates of `explain` for this op and result; released with the document. */
 static json_t *explain(const char *format, ...)
 {
     static char out[1 << 20];
@@ -471,7 +458,6 @@ static void assert_why(json_t *row, const char *why)
 /* A weight's op, and the ops of its gradients, with every other way of splitting them and why it was not taken. */
 static void test_explain_verdicts(void **state)
 {
-    (void)state;
     json_t *d = explain("--block gpt --mesh model=4 --grad --op mlp.down");
     assert_non_null(find_row(d, "result", "ffn over model", "chosen"));
     assert_why(find_row(d, "result", "batch over model", "moves_stationary"),
@@ -509,7 +495,6 @@ static bool has_bare_letter(const char *split)
 static void test_explain_names_gradients(void **state)
 {
     static const char *const blocks[] = {"gpt --op attention", "gpt --op mlp", "llama --kv-heads 2 --op attention"};
-    (void)state;
     for (size_t b = 0; b < sizeof blocks / sizeof blocks[0]; b++) {
         json_t *d = explain("--mesh X=2,Y=2 --rules gspmd-2d --grad --most 50 --block %s", blocks[b]), *row;
         size_t i;
@@ -531,7 +516,6 @@ static void test_explain_names_gradients(void **state)
 /* What is dearer says by how much, as its own figures have it. */
 static void test_explain_prices(void **state)
 {
-    (void)state;
     json_t *d = explain("--block ffn --mesh X=2,Y=4 --rules gspmd-2d --grad --most 100 --op up"), *row;
     size_t i;
     double chosen = 0;
@@ -593,7 +577,6 @@ static void test_causes(void **state)
         {"--block gpt --mesh X=2,Y=4 --rules gspmd-2d", "mlp.normalize", "all_reduce",
          "the result of mlp.moments is a sum over Y, and mlp.normalize needs it complete", "operand", "gspmd-2d"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         json_t *d = plan("%s", cases[i].arguments), *row = collective(d, cases[i].op, cases[i].kind);
         assert_string_equal(text_of(row, "cause"), cases[i].cause);
@@ -615,7 +598,6 @@ static void test_causes_read_well(void **state)
                                           "--mesh data=2,model=4 --rules fsdp+megatron-sp",
                                           "--mesh X=2,Y=2 --rules gspmd-2d", "--mesh data=2,model=2 --rules zero1"};
     char config[4096];
-    (void)state;
     write_config(config, sizeof config, 3);
     for (size_t i = 0; i < 2 * sizeof presets / sizeof presets[0]; i++) {
         json_t *d = plan("-m %s %s %s", config, presets[i / 2], i % 2 ? "--train" : "--prefill"), *row;
@@ -692,7 +674,6 @@ static void test_refused(void **state)
         {"explain --block gpt --op mlp --dot", "--op cannot be combined with --dot", 2},
     };
     char out[8192];
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int code = run(out, sizeof out, "%s", cases[i].arguments);
         if (code != cases[i].code || !strstr(out, cases[i].message) || strchr(out, '\n') != out + strlen(out) - 1)
@@ -715,7 +696,6 @@ static void test_refused_files(void **state)
         {"{\"name\": \"n\", \"rank\": 2}", "hardware", "unknown key \"rank\"; valid: name"},
     };
     char path[4096], out[8192];
-    (void)state;
     snprintf(path, sizeof path, "%s/refused.json", path_of("CLV_BUILD_DIR"));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         FILE *file = fopen(path, "w");
@@ -731,7 +711,6 @@ static void test_refused_files(void **state)
 static void test_misspelt_rule(void **state)
 {
     char path[4096], out[8192];
-    (void)state;
     snprintf(path, sizeof path, "%s/misspelt.json", path_of("CLV_BUILD_DIR"));
     FILE *file = fopen(path, "w");
     fputs("{\"rules\": [[\"heads\", \"model\"], [\"btch\", \"model\"]]}", file);
@@ -744,11 +723,10 @@ static void test_misspelt_rule(void **state)
     }
 }
 
-/* A collective that nobody asked for: the sequence split over an axis that attention's keys cannot keep. */
+/* An implicit collective: the sequence is split over an axis over which attention's keys cannot be. */
 static void test_implicit_collectives(void **state)
 {
     char rules[4096], out[8192];
-    (void)state;
     snprintf(rules, sizeof rules, "%s/context_parallel.json", path_of("CLV_BUILD_DIR"));
     FILE *file = fopen(rules, "w");
     fprintf(file, "{\"rules\": [[\"seq\", \"c\"]]}\n");
@@ -768,7 +746,6 @@ static void test_encoders(void **state)
 {
     static char out[1 << 16];
     const char *source = getenv("CLV_SOURCE_DIR");
-    (void)state;
     source = source ? source : ".";
     assert_int_equal(
         run(out, sizeof out, "plan -m %s/tests/golden/bert_bare --mesh model=2 --batch 2 --seq 8 --prefill", source),
@@ -791,7 +768,6 @@ static void test_encoders(void **state)
 static void test_faster_order(void **state)
 {
     static const char block[] = "--block gpt --hidden 512 --seq 512 --grad --hardware h100-nvlink-ib";
-    (void)state;
     json_t *far = plan("%s --mesh model=8,data=2", block), *predicted = json_object_get(far, "predicted");
     const char *order = json_string_value(json_object_get(predicted, "faster_by"));
     assert_string_equal(order, "--mesh data=2,model=8");

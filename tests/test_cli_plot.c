@@ -3,11 +3,7 @@
 #include <ctype.h>
 #include <jansson.h>
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,11 +11,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cli/output/metrics_plot.h"
 #include "cli_run.h"
 #include "must.h"
+#include "unit_test.h"
 
 static const char *in_folder(const char *name)
 {
@@ -177,7 +172,6 @@ static void nonsense(FILE *f, int step)
 
 static void test_lines(void **state)
 {
-    (void)state;
     char *text = drawn(100, falling);
     assert_int_equal(count(text, "<polyline"), 2); /* of losses and rates; one validation is a dot */
     assert_int_equal(count(text, "<circle class=\"val\""), 1);
@@ -193,7 +187,6 @@ static void test_lines(void **state)
 
 static void test_gaps(void **state)
 {
-    (void)state;
     char *text = drawn(40, with_gaps);
     assert_int_equal(count(text, "<polyline class=\"train\""), 8);
     assert_int_equal(count(text, "<polyline class=\"rate\""), 1);
@@ -202,7 +195,6 @@ static void test_gaps(void **state)
 
 static void test_few(void **state)
 {
-    (void)state;
     char *text = drawn(0, falling);
     assert_int_equal(count(text, "<polyline") + count(text, "<circle"), 0);
     free(text);
@@ -215,7 +207,6 @@ static void test_few(void **state)
 /* As many points as can be seen, of which the first and the last are those of the first and last steps. */
 static void test_many(void **state)
 {
-    (void)state;
     char *text = drawn(1000000, falling);
     assert_in_range(strlen(text), 1000, 60000);
     const char *line = strstr(text, "<polyline class=\"train\"");
@@ -232,7 +223,6 @@ static void test_many(void **state)
 static void test_files(void **state)
 {
     clv_error err = {0};
-    (void)state;
     assert_int_equal(plot("nothing", "p.svg", &err), CLV_ENOTFOUND);
     free(drawn(2, falling));
     err = (clv_error){0};
@@ -249,7 +239,6 @@ static void test_several(void **state)
     enum { RUNS = 9 };
     clv_error err = {0};
     const char *of[RUNS];
-    (void)state;
     free(drawn(20, falling));
     cli_shell("cp {d}/lines '{d}/a&b' && head -n 5 {d}/lines >{d}/short");
     cli_expect(0, "", "plot '{d}/a&b' {d}/short --out {d}/two.svg");
@@ -289,7 +278,6 @@ static void test_run(void **state)
 {
     static const char *const fields[] = {
         "step", "loss", "grad_norm", "lr", "tokens_per_s", "comm_share", "overlapped_share", "seconds", "mfu"};
-    (void)state;
     cli_expect(0, "", SMALL "--steps 6 --save-every 3 --out {d}/run --plot {d}/run.svg --val {d}/text --eval-every 2");
     cli_expect(0, "resuming after step 6",
                SMALL
@@ -350,7 +338,6 @@ static void interrupt_run(const char *out, const char *options)
 /* When it ends, and when it is interrupted. */
 static void test_when(void **state)
 {
-    (void)state;
     cli_expect(0, "", SMALL "--steps 2 --out {d}/end --plot {d}/end.svg");
     interrupt_run("int", "--plot int.svg");
     char *text = text_of("end.svg");
@@ -366,14 +353,13 @@ static void test_when(void **state)
 /* Of the peak that was measured, and of a machine's. */
 static void test_mfu(void **state)
 {
-    (void)state;
     cli_shell("b=\"$CLV_BUILD_DIR/cleave\"; for how in '' '--hardware tpu-v2-8'; do rm -rf {d}/mfu; \"$b\" " SMALL
               "--steps 3 -tp 2 --out {d}/mfu $how --json >{d}/mfu.json 2>/dev/null && "
               "grep -q '\"mfu\": [0-9.e-]*[1-9]' {d}/mfu.json && "
               "[ \"$(grep -c '\"mfu\":[01]\\.[0-9]*' {d}/mfu/metrics.jsonl)\" = 3 ] || exit 1; done");
 }
 
-/* The flops behind MFU of a machine's peak are the model's, whatever is made again, and however it is split. */
+/* MFU counts the model's flops, without recomputation, however it is sharded. */
 static void test_mfu_is_of_the_model(void **state)
 {
     static const struct {
@@ -383,7 +369,6 @@ static void test_mfu_is_of_the_model(void **state)
         {"", 1},           {"--recompute selective", 1}, {"--recompute full", 1}, {"--accumulate 2", 1}, {"-tp 2", 2},
         {"-tp 3 --sp", 3}, {"-tp 2 --recompute full", 2}};
     double first = 0;
-    (void)state;
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         cli_shell("rm -rf {d}/mfu; \"$CLV_BUILD_DIR/cleave\" " SMALL
                   "--steps 2 --out {d}/mfu --hardware tpu-v2-8 --json %s >{d}/mfu.json 2>/dev/null",
@@ -402,7 +387,6 @@ static void test_mfu_is_of_the_model(void **state)
 /* The steps that were named, and of several processes all ranks. */
 static void test_trace(void **state)
 {
-    (void)state;
     cli_expect(0, "wrote the trace of steps 2 to 3 to",
                SMALL
                "--steps 5 -tp 2 --val {d}/text --eval-every 1 --out {d}/traced --trace 2:3 --trace-out {d}/t.json");
@@ -444,7 +428,6 @@ static void test_trace(void **state)
 
 static int set_up(void **state)
 {
-    (void)state;
     cli_shell("for i in 1 2 3 4 5 6 7 8; do echo 'once upon a time a tensor was split'; done >{d}/text");
     return 0;
 }

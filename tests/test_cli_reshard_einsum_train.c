@@ -1,9 +1,6 @@
 /* test_cli_reshard_einsum_train.c - reshard, einsum, train, generate and bench block through the built binary: the
  * oracle table of changes of layout run on rank threads, a checkpoint trained and read back at every degree, and bad
  * requests. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cli_run.h"
+#include "unit_test.h"
 
 static int run(char out[CLI_OUTPUT], const char *arguments)
 {
@@ -61,7 +57,6 @@ static void test_reshard_oracle(void **state)
         {"x=2,y=3", "7", "x", "_ + sum{y}", "\"checked\": true"},
         {"model=8", "12x4", "model*2,_", "_,model:(2)2", "\"checked\": true"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char line[512];
         snprintf(line, sizeof line, "reshard --shape %s --mesh %s --from '%s' --to '%s' --run --json 2>&2",
@@ -76,7 +71,6 @@ static void test_reshard_oracle(void **state)
 /* A plan does not visit ranks: these would take minutes. */
 static void test_plans_of_many_ranks(void **state)
 {
-    (void)state;
     expect("reshard --shape 2147483659x100000007 --mesh x=2147483647 --from x,_ --to _,x", 0, "all_to_all");
     expect("reshard --shape 640000000x3 --mesh x=2000000000 --from 'x*64,_' --to x,_", 0, "exchange");
     expect("einsum 'ab,bc->ac' --shape a=1000003,b=999983,c=777777 --mesh x=44711,y=44701 --in x,y --in y,x --out x,y",
@@ -85,7 +79,6 @@ static void test_plans_of_many_ranks(void **state)
 
 static void test_reshard_refusals(void **state)
 {
-    (void)state;
     expect("reshard --shape 64x64 --mesh x=2 --from 'x,q' --to '_,_'", 2, "    ^");
     expect("reshard --shape 64x64 --mesh x=2 --from 'x,x' --to '_,_'", 2, "used twice");
     expect("reshard --shape 64x64 --mesh x=2 --from 'x' --to '_,_'", 2, "--from");
@@ -98,7 +91,6 @@ static void test_reshard_refusals(void **state)
 
 static void test_einsum(void **state)
 {
-    (void)state;
     /* outer dimensions split: nothing moves */
     expect("einsum 'ik,kj->ij' --shape i=64,k=32,j=48 --mesh X=2,Y=2 --in 'X,_' --in '_,Y' --out 'X,Y' --run --json", 0,
            "\"bytes\": 0, \"lower_bound\": null, \"checked\": true");
@@ -131,7 +123,6 @@ static void test_einsum_explain(void **state)
 {
     const char *product = "einsum 'ik,kj->ij' --shape i=512,k=64,j=1024 --mesh X=4 --in '_,X' --in '_,_' --out '_,_'";
     char command[512];
-    (void)state;
     snprintf(command, sizeof command, "%s --explain --json", product);
     expect(command, 0, "input a is stated as split by k over X; input b is stated as whole on every rank");
     expect(command, 0, "\"split\": \"nothing (every rank does all of it)\", \"bytes\": 98304");
@@ -145,7 +136,6 @@ static void test_einsum_explain(void **state)
 
 static void test_einsum_refusals(void **state)
 {
-    (void)state;
     expect("einsum 'ik;kj->ij' --shape i=1,k=1,j=1 --mesh X=2 --in '_,_' --in '_,_' --out '_,_'", 2, "ik,kj->ij");
     expect("einsum 'ik,kj->ij' --shape i=1,k=1 --mesh X=2 --in '_,_' --in '_,_' --out '_,_'", 2, "no size for 'j'");
     expect("einsum 'ik,kj->ij' --shape i=1,k=1,j=1 --mesh X=2 --in '_,_' --out '_,_'", 2, "give it twice");
@@ -165,7 +155,6 @@ static void test_einsum_refusals(void **state)
 static void test_train_and_generate(void **state)
 {
     static char first[CLI_OUTPUT], other[CLI_OUTPUT];
-    (void)state;
     expect(
         "train --text {d}/text --out {d}/one --layers 2 --hidden 40 --heads 5 --ffn 50 --seq 24 --batch 3 --steps 12",
         0, "checkpoint");
@@ -173,7 +162,7 @@ static void test_train_and_generate(void **state)
         "train --text {d}/text --out {d}/two --layers 2 --hidden 40 --heads 5 --ffn 50 --seq 24 --batch 3 --steps 12 "
         "-tp 2 --sp --json",
         0, "\"overlapped_share\": 0.0,");
-    /* the same beside ops, of which some hides */
+    /* the same overlapped with ops, which hide some of it */
     assert_int_equal(run(first, "train --text {d}/text --out {d}/beside --layers 2 --hidden 40 --heads 5 --ffn 50 "
                                 "--seq 24 --batch 3 --steps 12 -tp 2 --sp --overlap --json --hardware h100-nvlink-ib"),
                      0);
@@ -199,7 +188,6 @@ static void test_train_and_generate(void **state)
 
 static void test_train_refusals(void **state)
 {
-    (void)state;
     expect("train --text {d}/text --out {d} --steps 1", 2, "exists already");
     expect("train --text {d}/nothing --out {d}/x --steps 1", 2, "nothing");
     expect("train --text {d}/empty --out {d}/x --steps 1", 2, "empty");
@@ -219,7 +207,6 @@ static void test_too_long_paths(void **state)
     enum { MOST = 4095 - 9 }; /* with "/metrics." as long as a path may be */
     char path[MOST + 1], line[MOST + 256];
     size_t n = (size_t)snprintf(path, sizeof path, "%s", cli_folder());
-    (void)state;
     while (n + 200 < MOST) {
         n += (size_t)snprintf(path + n, sizeof path - n, "/%0100d", 0);
         assert_int_equal(mkdir(path, 0777), 0);
@@ -236,7 +223,6 @@ static void test_too_long_paths(void **state)
 /* What it does when nothing is said: the sizes that its help names. */
 static void test_bench_gemm_defaults(void **state)
 {
-    (void)state;
     cli_expect(0, "\"m\": 1024, \"n\": 1024, \"k\": 1024, \"dtype\": \"f32\", \"threads\": 1, \"median_ms\": ",
                "bench gemm --json");
     const char *const help[] = {"rows of A and C (1024)",         "columns of B and C (1024)",
@@ -254,7 +240,6 @@ static void test_bench_gemm_defaults(void **state)
 
 static void test_generate_refusals(void **state)
 {
-    (void)state;
     expect("generate -m {d}/nothing -p x", 2, "nothing");
     expect("generate -m {d}/one -p ''", 2, "empty");
     expect("generate -m {d}/one -p x --temp -1", 2, "--temp");
@@ -287,7 +272,6 @@ static void test_tokenize(void **state)
     static char ids[CLI_OUTPUT];
     char arguments[8192], model[2048];
     const char *source = getenv("CLV_SOURCE_DIR");
-    (void)state;
     snprintf(model, sizeof model, "%s/tests/golden/tokenizer/llama3", source ? source : ".");
     snprintf(arguments, sizeof arguments, "tokenize -m %s -p 'the layout of it' --json", model);
     assert_int_equal(run(ids, arguments), 0);
@@ -313,7 +297,6 @@ static void test_verify(void **state)
 {
     char arguments[4096];
     const char *source = getenv("CLV_SOURCE_DIR");
-    (void)state;
     source = source ? source : ".";
     snprintf(arguments, sizeof arguments, "verify -m %s/tests/golden/llama --tp 1,2,3,5 --seq 7 2>&2", source);
     expect(arguments, 0, "model=5");
@@ -333,7 +316,6 @@ static void test_verify(void **state)
 /* One mesh alone is no comparison: it is measured by one rank, which has no other measure. */
 static void test_verify_alone(void **state)
 {
-    (void)state;
     cli_expect(0, "\"mesh\": \"model=1\"", "verify -m {g}/llama --tp 3 --seq 5 --json");
     cli_expect(0, "\"mesh\": \"model=3\"", "verify -m {g}/llama --tp 3,3 --seq 5 --json");
     cli_expect(1, "\"first_divergence\": \"layers.", "verify -m {g}/llama --tp 3 --seq 5 --tolerance 1e-12 --json");
@@ -347,7 +329,6 @@ static void test_verify_degrees(void **state)
 {
     static const char *const wrong[] = {"1,,2", "0",  "'1 2'", "1K", "-1",
                                         "1,",   ",1", "''",    "+1", "9999999999999999999"};
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         cli_expect(2, "integers from 1 to 100000 such as 1,2,4, not '", "verify -m {g}/llama --tp=%s", wrong[i]);
 }
@@ -358,7 +339,6 @@ static void test_verify_against(void **state)
     static const char *const models[] = {"llama", "gpt2", "esm", "bert", "qwen2_window"};
     char arguments[4096];
     const char *source = getenv("CLV_SOURCE_DIR");
-    (void)state;
     source = source ? source : ".";
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         snprintf(arguments, sizeof arguments,
@@ -390,7 +370,6 @@ static void test_meshes(void **state)
                                           "--mesh data=2,model=2 --rules zero1"};
     static char out[CLI_OUTPUT], first[CLI_OUTPUT];
     double alone = 0;
-    (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         char arguments[512], run_name[32];
         snprintf(run_name, sizeof run_name, "mesh%zu", i);
@@ -415,7 +394,6 @@ static void test_meshes(void **state)
 
 static void test_bench_block(void **state)
 {
-    (void)state;
     expect("bench block --hidden 32 --layers 2 --heads 4 --ffn 64 --gated --batch 2 --seq 16 -tp 2 --train --json "
            "--iterations 2",
            0, "\"overlapped_ms\": 0.0, \"overlapped_share\": 0.0,");
@@ -440,7 +418,6 @@ static void test_bench_block_parts(void **state)
                                        "\"stealing_ms\": ",
                                        "\"step_over_products\": ",
                                        "{\"batch\": 1, \"m\": 32, \"n\": 32, \"k\": 32, \"calls\": "};
-    (void)state;
     for (size_t i = 0; i < sizeof says / sizeof says[0]; i++)
         expect("bench block --hidden 32 --layers 1 --heads 4 --ffn 64 --batch 2 --seq 16 -tp 2 --train --products "
                "--json --iterations 2",
@@ -455,7 +432,6 @@ static void test_bench_block_parts(void **state)
 static void test_bench_model(void **state)
 {
     static const char *const commands[] = {"bench", "bench model"};
-    (void)state;
     for (int i = 0; i < 2; i++) {
         cli_expect(0, "| llama ", "%s -m {g}/llama -p 8 -n 4 -r 2 -tp 2", commands[i]);
         cli_expect(0, "|       2 |             tg4 |", "%s -m {g}/llama -p 8 -n 4 -r 2 -tp 2 --wide", commands[i]);
@@ -476,7 +452,6 @@ static void test_bench_model(void **state)
 
 static void test_bench_forward(void **state)
 {
-    (void)state;
     cli_expect(0, "\"median_ms\": ", "bench forward -m {g}/esm --batch 2 --seq 9 -tp 2 --iterations 2 --json");
     cli_expect(0, "\"median_ms\": ", "bench forward -m {g}/esm --batch 2 --seq 9 -tp 2 --sp --iterations 2 --json");
     cli_expect(2, "1 to 48", "bench forward -m {g}/gpt2 --seq 100000 --iterations 1");
@@ -484,7 +459,6 @@ static void test_bench_forward(void **state)
 
 static void test_bench_allreduce(void **state)
 {
-    (void)state;
     expect("bench allreduce -tp 3 --bytes 16,100K --json", 0, "{\"bytes\": 102400, \"median_us\": ");
     expect("bench allreduce --bytes 3", 2, "at least 4");
     expect("bench allreduce -tp 1", 2, "-tp");
@@ -503,14 +477,13 @@ static void write_file(const char *name, const char *content, int times)
 
 static int set_up(void **state)
 {
-    (void)state;
     write_file("text", "the layout of a tensor says where each part lives on the mesh; a partial one adds up. ", 40);
     write_file("empty", "", 1);
     write_file("short", "short", 1);
     return 0;
 }
 
-/* A checkpoint whose weights are cut off. */
+/* A checkpoint with truncated weights. */
 static void write_text(const char *name, const char *text)
 {
     char path[512];
@@ -529,7 +502,6 @@ static void test_batches(void **state)
     enum { N = sizeof prompts / sizeof *prompts };
     static char whole[CLI_OUTPUT], other[CLI_OUTPUT], alone[CLI_OUTPUT];
     char lines[512] = "";
-    (void)state;
     expect("train --text {d}/text --out {d}/b --layers 2 --hidden 40 --heads 5 --ffn 50 --seq 48 --batch 3 --steps 12",
            0, "checkpoint");
     for (int i = 0; i < N; i++)
@@ -562,7 +534,6 @@ static void test_stop(void **state)
 {
     static char whole[CLI_OUTPUT], cut[CLI_OUTPUT];
     char line[256], stop[4];
-    (void)state;
     assert_int_equal(run(whole, "generate -m {d}/b -p ab -n 20 --temp 0 2>&2"), 0);
     snprintf(stop, sizeof stop, "%.3s", whole + 8);
     assert_true(strlen(whole) > 12 && !strpbrk(stop, "'\n"));
@@ -576,7 +547,6 @@ static void test_stop(void **state)
 static void test_corrupt_checkpoint(void **state)
 {
     char line[4096];
-    (void)state;
     snprintf(line, sizeof line,
              "mkdir -p %s/broken && cp %s/one/config.json %s/broken/ && head -c 3000 %s/one/model.safetensors > "
              "%s/broken/model.safetensors",

@@ -1,21 +1,15 @@
 /* test_cli_shard_merge.c - cleave shard and merge: what was sharded by any mesh merges to the same bytes, runs as the
  * folder that it came from, and is refused when a bit of it is wrong. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cli_run.h"
 #include "io/checkpoint/weights.h"
 #include "io/files/file.h"
+#include "unit_test.h"
 
 static const char *const models[] = {"llama", "gpt2", "esm", "llama_bias", "esm_norm"};
 static const char *const meshes[] = {"-tp 1",
@@ -41,7 +35,6 @@ static const char *path_of(const char *name)
 
 static void test_round_trip(void **state)
 {
-    (void)state;
     for (int m = 0; m < N_MODELS; m++)
         for (int i = 0; i < N_MESHES; i++) {
             cli_expect(0, "rank-00000-of-", "shard -m {g}/%s %s --out {d}/sharded", models[m], meshes[i]);
@@ -53,7 +46,6 @@ static void test_round_trip(void **state)
 /* From any mesh to any other, the result is what sharding the original gives, byte for byte, manifest and all. */
 static void test_reshard(void **state)
 {
-    (void)state;
     for (int m = 0; m < 3; m++) {
         for (int i = 0; i < N_MESHES; i++)
             cli_expect(0, "tensors", "shard -m {g}/%s %s --out {d}/on%d", models[m], meshes[i], i);
@@ -94,7 +86,6 @@ static void test_boxes(void **state)
 {
     clv_safetensors *file, *whole;
     char path[1024];
-    (void)state;
     cli_expect(0, "", "shard -m {g}/llama -tp 2 --out {d}/llama2");
     cli_expect(0, "", "shard -m {g}/gpt2 -tp 2 --out {d}/gpt2");
     snprintf(path, sizeof path, "%s/llama/model.safetensors", cli_golden());
@@ -162,7 +153,6 @@ static void test_views(void **state)
     clv_weights *sharded, *plain;
     char path[1024];
     uint64_t seed = 1;
-    (void)state;
     snprintf(path, sizeof path, "%s/llama", cli_golden());
     assert_int_equal(clv_weights_open(&plain, path, NULL), CLV_OK);
     for (int i = 0; i < N_MESHES; i++) {
@@ -196,7 +186,6 @@ static void forward_alike(const char *model, const char *sharded_by, const char 
 
 static void test_as_model(void **state)
 {
-    (void)state;
     for (int m = 0; m < 3; m++)
         for (int i = 0; i < 5; i++) {
             forward_alike(models[m], meshes[i], meshes[i]);
@@ -214,7 +203,6 @@ static void test_as_model(void **state)
 static void test_generate(void **state)
 {
     static char expected[CLI_OUTPUT], got[CLI_OUTPUT];
-    (void)state;
     cli_shell("yes 'the layout of it' | head -n 200 > {d}/text");
     cli_expect(0, "checkpoint",
                "train --text {d}/text --out {d}/run --layers 2 --hidden 40 --heads 5 --ffn 50 --seq 24 "
@@ -269,7 +257,7 @@ static void put_index(const char *other)
     put("several/model.safetensors.index.json", index, n);
 }
 
-/* The golden model's file beside one of tensors that no family knows; spaces, order and escapes of the headers stay. */
+/* The golden model's file, and a file of unknown tensors; spaces, order and escapes of the headers are preserved. */
 static void make_several(void)
 {
     static const char extra[] = "  {\"f8\": {\"dtype\":\"F8_E4M3\",\"shape\":[3,5],\"data_offsets\":[1,16]},"
@@ -285,7 +273,6 @@ static void make_several(void)
 
 static void test_several_files(void **state)
 {
-    (void)state;
     make_several();
     for (int i = 0; i < N_MESHES; i++) {
         cli_expect(0, "", "shard -m {d}/several %s --out {d}/s", meshes[i]);
@@ -395,7 +382,6 @@ static void make_small(void)
 
 static void test_flipped_bits(void **state)
 {
-    (void)state;
     refuse_flips("small/cleave.json", 8);
     refuse_flips("small/rank-00000-of-00002.safetensors", 1);
     refuse_flips("small/rank-00001-of-00002.safetensors", 1);
@@ -421,7 +407,6 @@ static void check_reach(void)
 /* By the commands: the message names file and tensor, and nothing is left. */
 static void test_damage(void **state)
 {
-    (void)state;
     cli_expect(0, "", "shard -m {g}/llama -tp 2 --out {d}/bad");
     cli_shell("printf x | dd of={d}/bad/rank-00001-of-00002.safetensors bs=1 seek=22900 conv=notrunc 2>/dev/null");
     cli_expect(1, "rank-00001-of-00002.safetensors: model.layers.1.self_attn.v_proj.weight: its checksum differs",
@@ -479,7 +464,6 @@ static void refused(const char *from, const char *to, const char *message)
 
 static void test_contradictions(void **state)
 {
-    (void)state;
     cli_shell("cp {d}/small/cleave.json {d}/small.json");
     refused("\"version\":1", "\"version\":2", "\"version\" is 2, valid is 1");
     refused("cleave sharded", "other sharded", "\"format\" is \"other sharded checkpoint\"");
@@ -517,7 +501,6 @@ static void test_contradictions(void **state)
 
 static void test_refused(void **state)
 {
-    (void)state;
     cli_expect(2, "exists already", "shard -m {d}/tiny -tp 2 --out {d}/small");
     cli_expect(2, "exists already", "merge {d}/small --out {d}/tiny/");
     cli_expect(2, "has no cleave.json", "merge {d}/tiny --out {d}/never");
@@ -536,7 +519,6 @@ static void test_refused(void **state)
  */
 static void test_nothing_is_left(void **state)
 {
-    (void)state;
     const char *build = getenv("CLV_BUILD_DIR");
     cli_shell("(trap '' XFSZ; ulimit -f 8; ! '%s/cleave' shard -m {g}/llama -tp 2 --out {d}/full 2>{d}/said) && "
               "grep -q 'cannot write' {d}/said && test ! -e {d}/full && ! ls {d} | grep tmp-",
@@ -565,7 +547,6 @@ static void test_faults(void **state)
     static const char *const calls[] = {"mkdir", "pwrite64", "fsync", "rename"};
     static const char *const faults[] = {"error=EIO", "signal=KILL"};
     int refused = 0;
-    (void)state;
     if (system("strace -qq -o /dev/null true 2>/dev/null") != 0)
         skip();
     for (int c = 0; c < 4; c++)
@@ -590,7 +571,6 @@ static void test_faults(void **state)
 
 static int set_up(void **state)
 {
-    (void)state;
     make_small();
     return 0;
 }

@@ -1,15 +1,11 @@
 /* test_cli_shutdown_signals.c - signals that ask to leave: the first is noted, also when another comes before its time
  * is. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "unit_test.h"
 
 /* As if another thread had the second signal, between the first's two notes. */
 static int between;
@@ -48,7 +44,6 @@ static int ends_by(int first, int second, int last)
 
 static void test_signals(void **state)
 {
-    (void)state;
     assert_int_equal(ends_by(SIGTERM, 0, 0), SIGTERM);
     assert_int_equal(ends_by(SIGTERM, SIGHUP, 0), SIGTERM);
     assert_int_equal(ends_by(SIGUSR1, SIGTERM, 0), SIGUSR1);

@@ -1,14 +1,9 @@
 /* test_cli_spearman.c - Spearman's correlation, against values worked out by hand: equal values share the mean
  * of their ranks. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "cli/evaluation/spearman.h"
+#include "unit_test.h"
 
 static void expect(double want, const double *x, const double *y, int64_t n)
 {
@@ -23,7 +18,6 @@ static void expect(double want, const double *x, const double *y, int64_t n)
 static void orders(void **state)
 {
     const double x[] = {3, -1, 7, 0.5}, as_x[] = {30, 1, 31, 2}, against[] = {-3, 1, -7, -0.5}, other[] = {1, 2, 4, 3};
-    (void)state;
     expect(1, x, as_x, 4);
     expect(-1, x, against, 4);
     expect(0.4, x, other, 4); /* 1 - 6 (4 + 1 + 0 + 1) / (4 * 15) */
@@ -33,7 +27,6 @@ static void orders(void **state)
 static void ties(void **state)
 {
     const double x[] = {1, 5, 5, 9}, y[] = {1, 2, 3, 4};
-    (void)state;
     expect(4.5 / sqrt(4.5 * 5), x, y, 4);
 }
 
@@ -42,7 +35,6 @@ static void no_order(void **state)
     const double x[] = {1, 1, 1}, y[] = {1, 2, 3};
     double got = 7;
     bool defined = true;
-    (void)state;
     assert_int_equal(clv_spearman(&got, &defined, x, y, 3, NULL), CLV_OK);
     assert_false(defined);
     defined = true;

@@ -1,16 +1,10 @@
 /* test_cli_table.c - what commands print: the same table as text and as JSON, and progress that stays silent for
  * quick work. */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cli/output/messages.c"
 #include "cli/output/progress.c"
@@ -20,6 +14,7 @@
 #include "cli/output/terminal.c"
 #include "cli/output/word_wrap.c"
 #include "cli/timing/suspensions.c"
+#include "unit_test.h"
 
 /* Collects what is written to a descriptor between begin and end. */
 typedef struct capture {
@@ -76,7 +71,6 @@ static void test_json(void **state)
     capture c = capture_begin(STDOUT_FILENO);
     int code = clv_table_finish(make_table(), &(clv_table_format){.json = true});
 
-    (void)state;
     capture_end(&c, out, sizeof out);
     assert_int_equal(code, 0);
     assert_string_equal(out,
@@ -91,7 +85,6 @@ static void test_text(void **state)
     capture c = capture_begin(STDOUT_FILENO);
     int code = clv_table_finish(make_table(), &(clv_table_format){.wide = true});
 
-    (void)state;
     capture_end(&c, out, sizeof out);
     assert_int_equal(code, 0);
     assert_string_equal(out, "op          axes  bytes    ms\n"
@@ -158,7 +151,6 @@ static void test_wide(void **state)
 {
     char out[4096];
 
-    (void)state;
     print_table(out, sizeof out, make_wide_table(), 0);
     assert_string_equal(
         out, HEAD "op                             count              bytes    share  layouts                 cause\n"
@@ -176,7 +168,6 @@ static void test_narrow(void **state)
 {
     char out[4096];
 
-    (void)state;
     print_table(out, sizeof out, make_wide_table(), 100);
     assert_non_null(strstr(out,
                            "op                             count    bytes    share  cause\n"
@@ -206,7 +197,6 @@ static void test_any_width(void **state)
 {
     char out[8192];
 
-    (void)state;
     for (int width = 26; width < 220; width++) {
         int bytes = 0, shares = 0;
         print_table(out, sizeof out, make_wide_table(), width);
@@ -221,14 +211,13 @@ static void test_any_width(void **state)
     }
 }
 
-/* A list of names without blanks goes on below behind a comma; a name that is longer than a line stands as it is. */
+/* A list of names without blanks is broken after commas; a name that is longer than a line is not broken. */
 static void test_long_field(void **state)
 {
     static const char *const names[] = {"layers.0.weight", "layers.1.weight", "layers.2.weight"};
     char out[1024];
     clv_table *t = clv_table_new(NULL);
 
-    (void)state;
     clv_table_text_list(t, "extra", names, 3);
     clv_table_text(t, "path", "/a/very/long/path/that/is/one/word");
     print_table(out, sizeof out, t, 30);
@@ -247,7 +236,6 @@ static void test_shares(void **state)
                  {0.09996, "10.0 %"}, {0.0001, "0.01 %"}, {0.00004, "<0.01 %"}, {1e-300, "<0.01 %"}};
     char cell[CELL_SIZE];
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         cell_of_share(cell, cases[i].share);
         assert_string_equal(cell, cases[i].text);
@@ -260,7 +248,6 @@ static void test_foreign_text(void **state)
     static const char *const names[] = {"x\x1b[31m", "\xff"};
     char out[512];
 
-    (void)state;
     for (int form = 0; form < 3; form++) {
         clv_table *t = clv_table_new("rows");
         clv_table_row(t);
@@ -318,7 +305,6 @@ static void test_progress(void **state)
 {
     static char out[16384];
 
-    (void)state;
     run_steps(out, sizeof out, 1000000, false);
     assert_string_equal(out, "");
     run_steps(out, sizeof out, 1000000, true);
@@ -339,7 +325,6 @@ static void test_progress_fits(void **state)
     static char out[65536];
     char columns[16], last[256] = "";
 
-    (void)state;
     for (int width = 1; width <= 160; width++) {
         snprintf(columns, sizeof columns, "%d", width);
         setenv("COLUMNS", columns, 1);
@@ -371,7 +356,6 @@ static void test_progress_gives_way(void **state)
 {
     static char out[4096];
     clv_progress p;
-    (void)state;
     for (int last = 1; last >= 0; last--) {
         capture c = capture_begin(STDERR_FILENO);
         clv_log("before");

@@ -1,11 +1,6 @@
 /* test_cli_terminal.c - what goes to a terminal: of a model's text control characters are spelled, and a pipe gets the
  * bytes; how wide it is, and text on it. */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,10 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cli/output/terminal.c"
 #include "cli_run.h"
+#include "unit_test.h"
 
 static char out[CLI_OUTPUT];
 
@@ -53,12 +47,11 @@ static void run_on_terminal(char shown[CLI_OUTPUT], const char *arguments)
 
 static int make_model(void **state)
 {
-    (void)state;
     cli_shell(
         "seq 1000 >{d}/text; $CLV_BUILD_DIR/cleave train --check --text {d}/text --out {d}/bytes --layers 1 --hidden 8 "
         "--heads 1 --seq 8 --batch 1 --steps 1 2>{d}/said >{d}/said");
     cli_shell("cp -r {d}/bytes {d}/plain && rm {d}/plain/tokenizer* && " /* which spells a byte at a time */
-              "sed -i '/eos_token_id/d' {d}/plain/config.json");         /* and goes on behind a zero */
+              "sed -i '/eos_token_id/d' {d}/plain/config.json");         /* and decoding continues after a zero */
     cli_shell("printf 'z\\303\\274\\033[31m\\302\\233\\tx\\n' >{d}/prompt");
     return 0;
 }
@@ -67,7 +60,6 @@ static const char decode[] = "tokenize -m {d}/bytes --decode -p '27 91 51 49 109
 
 static void test_decoded_ids(void **state)
 {
-    (void)state;
     run_on_terminal(out, decode);
     assert_string_equal(out, "\\x1b[31m\r\nz\xc3\xbc\t\\x07\\u009b\xef\xbf\xbd\r\n");
     assert_int_equal(cli_run(out, "%s", decode), 0);
@@ -79,7 +71,6 @@ static void test_generated_text(void **state)
 {
     static const char *const models[] = {"bytes", "plain"};
     char arguments[256];
-    (void)state;
     for (int m = 0; m < 2; m++) {
         snprintf(arguments, sizeof arguments, "generate -m {d}/%s -p \"$(cat {d}/prompt)\" -n 0", models[m]);
         run_on_terminal(out, arguments);
@@ -99,7 +90,6 @@ static void test_generated_text(void **state)
 static void test_noise(void **state)
 {
     static const char noise[] = "generate -m {d}/plain -p x -n 200 -c 201 --temp 100 --top-k 0 --top-p 1";
-    (void)state;
     run_on_terminal(out, noise);
     for (const char *at = out; *at; at++)
         assert_true((unsigned char)*at >= 0x20 || strchr("\r\n\t", *at));
@@ -143,7 +133,6 @@ static void test_tables(void **state)
         "version"};
     static const int widths[] = {75, 80, 120};
     char columns[16], text[CLI_OUTPUT];
-    (void)state;
     cli_shell("$CLV_BUILD_DIR/cleave bench block --train -tp 2 --layers 1 --hidden 16 --heads 2 --ffn 16 --seq 16 "
               "--iterations 1 --trace-out {d}/trace >{d}/said 2>&1");
     for (size_t c = 0; c < sizeof commands / sizeof commands[0]; c++)
@@ -159,14 +148,13 @@ static void test_tables(void **state)
     unsetenv("COLUMNS");
     assert_int_equal(cli_run(out, "explain -m {g}/llama --seq 8 -tp 2 --wide"), 0);
     assert_non_null(find_longer(out, 140));
-    run_on_terminal(out, "trace {d}/trace"); /* whose window has no size */
+    run_on_terminal(out, "trace {d}/trace"); /* a terminal without a window size */
     assert_null(find_longer(out, 80));
 }
 
 /* Of a model explain has a row for what all layers have alike. */
 static void test_folded(void **state)
 {
-    (void)state;
     assert_int_equal(cli_run(out, "explain -m {g}/llama --seq 8 -tp 2 --wide"), 0);
     assert_non_null(strstr(out, "\nlayers.*.mlp.gated "));
     assert_null(strstr(out, "layers.0."));
@@ -179,7 +167,6 @@ static void test_width(void **state)
 {
     static const char *const nothing[] = {"0", "-3", "80x", "", "99999999999"};
     char name[64];
-    (void)state;
     int end = open_terminal(name, sizeof name);
     if (end < 0)
         skip();
@@ -209,7 +196,6 @@ static void test_width(void **state)
 
 static void test_text_width(void **state)
 {
-    (void)state;
     assert_int_equal(clv_text_width(""), 0);
     assert_int_equal(clv_text_width("z\xc3\xbc"), 2);
     assert_int_equal(clv_text_width("\xe6\xbc\xa2\xe5\xad\x97"), 4);     /* two Han characters */
@@ -229,7 +215,6 @@ static void expect_cut(const char *text, int width, bool middle, const char *wan
 
 static void test_cut(void **state)
 {
-    (void)state;
     setenv("LC_ALL", "C.UTF-8", 1);
     expect_cut("abcdef", 6, false, "abcdef");
     expect_cut("abcdef", 5, false, "abcd\xe2\x80\xa6");

@@ -1,10 +1,7 @@
 /* test_cli_train.c - train and its folder: a run that is stopped leaves its metrics and does not block the next one, a
  * folder that is not ours is not touched, a full disk is found first, and the losses that are reported are those of the
  * steps. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cli_run.h"
+#include "unit_test.h"
 
 static const char small[] = "train --text {d}/text --layers 1 --hidden 16 --heads 2 --ffn 32 --seq 16 --batch 1";
 
@@ -84,7 +80,6 @@ static void kill_run(pid_t pid)
 
 static void test_stopped(void **state)
 {
-    (void)state;
     pid_t pid = start("run", "100000000");
     wait_for_lines("run", "metrics.unfinished.jsonl", 3);
     cli_expect(2, "another run is writing to it", "%s --steps 3 --out {d}/run", small);
@@ -110,7 +105,6 @@ static void test_stopped(void **state)
 /* A run that fails by itself leaves what a killed one does; one that never made a step leaves nothing. */
 static void test_failed(void **state)
 {
-    (void)state;
     cli_expect(2, "is not a number at step",
                "train --text {d}/text --layers 1 --hidden 32 --heads 2 --seq 16 --batch 1 --steps 500 --lr 10 "
                "--weight-decay 1 "
@@ -131,7 +125,6 @@ static void test_others_folders(void **state)
         "echo 1 > {d}/other",
         "ln -s {d}/nothing {d}/other",
     };
-    (void)state;
     for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
         cli_shell("rm -rf {d}/other {d}/before");
         cli_shell("%s", made[i]);
@@ -145,7 +138,6 @@ static void test_others_folders(void **state)
 static void test_full_disk(void **state)
 {
     const char *build = getenv("CLV_BUILD_DIR");
-    (void)state;
     cli_shell("! ( ulimit -f 8; '%s/cleave' %s --steps 1000000000 --out {d}/full ) 2>{d}/said", build ? build : "build",
               small);
     cli_shell("grep -q 'no room for the checkpoint' {d}/said && test ! -e {d}/full");
@@ -164,7 +156,6 @@ static void test_stopped_for_a_while(void **state)
     char summary[512], text[4096] = "";
     int status;
     double begin = now();
-    (void)state;
     pid_t pid = start("while", "2000");
     wait_for_lines("while", "metrics.unfinished.jsonl", 3);
     for (int i = 0; i < 8; i++) {
@@ -191,7 +182,6 @@ static void test_losses(void **state)
 {
     char out[CLI_OUTPUT];
     double last, got = 0, mean = 0;
-    (void)state;
     assert_int_equal(cli_run(out, "%s --steps 40 --lr 0.01 --out {d}/loss --json 2>&2", small), 0);
     assert_int_equal(lines_of("loss", "metrics.jsonl"), 40);
     last = last_loss("loss", "metrics.jsonl");
@@ -207,7 +197,6 @@ static void test_losses(void **state)
 
 static void test_resume(void **state)
 {
-    (void)state;
     cli_expect(0, "holds no checkpoint; starting a new run", "%s --steps 4 --save-every 2 --resume --out {d}/on",
                small);
     cli_shell("[ \"$(ls {d}/on/checkpoints | tr '\\n' ' ')\" = 'latest step-00000002 step-00000004 ' ]");
@@ -216,7 +205,7 @@ static void test_resume(void **state)
     /* longer than it was meant to be */
     cli_expect(0, "--steps is 9 from here on; it was 4", "%s --steps 9 --resume --out {d}/on", small);
     assert_int_equal(lines_of("on", "metrics.jsonl"), 9);
-    /* it has a checkpoint behind its last step, though --save-every asked for none */
+    /* it has a checkpoint after its last step, which --save-every did not request */
     cli_expect(0, "resuming after step 9 of 9", "%s --steps 9 --resume --out {d}/on", small);
     cli_expect(2, "--steps 3; the run in", "%s --steps 3 --resume --out {d}/on", small);
     assert_int_equal(lines_of("on", "metrics.jsonl"), 9);
@@ -245,7 +234,6 @@ static void test_resume(void **state)
 /* Who goes on waits a while for one that is being killed. */
 static void test_resume_waits(void **state)
 {
-    (void)state;
     pid_t pid = start("late", "100000000");
     wait_for_lines("late", "metrics.unfinished.jsonl", 3);
     cli_shell("(sleep 0.5; kill -9 %d) &", (int)pid);
@@ -256,7 +244,6 @@ static void test_resume_waits(void **state)
 /* A checkpoint is a model like any other, its tokenizer included. */
 static void test_tokenizer_is_kept(void **state)
 {
-    (void)state;
     cli_expect(0, "", "%s --steps 1 --out {d}/base", small);
     cli_expect(0, "", "train -m {d}/base --text {d}/text --seq 16 --batch 1 --steps 2 --save-every 1 --out {d}/with");
     cli_shell("cmp {d}/base/tokenizer.json {d}/with/checkpoints/step-00000001/tokenizer.json && "
@@ -269,7 +256,6 @@ static void test_tokenizer_is_kept(void **state)
 /* What is damaged is named, and the one before is taken. */
 static void test_resume_damaged(void **state)
 {
-    (void)state;
     cli_expect(0, "", "%s --steps 6 --save-every 1 --keep-every 2 --keep-last 1 --out {d}/hurt", small);
     cli_shell("[ \"$(ls {d}/hurt/checkpoints | tr '\\n' ' ')\" = "
               "'latest step-00000002 step-00000004 step-00000006 ' ]");
@@ -286,7 +272,6 @@ static void test_resume_damaged(void **state)
 /* Whether the training waits for its checkpoints or not, they are the same, and so is what it comes to. */
 static void test_save_wait(void **state)
 {
-    (void)state;
     cli_expect(0, "", "%s -tp 2 --steps 6 --save-every 1 --keep-last 9 --out {d}/beside", small);
     cli_expect(0, "", "%s -tp 2 --steps 6 --save-every 1 --keep-last 9 --save-wait --out {d}/waits", small);
     cli_shell("cd {d} && diff -r beside/checkpoints waits/checkpoints && "
@@ -297,7 +282,6 @@ static void test_save_wait(void **state)
 static void test_full_on_the_way(void **state)
 {
     const char *build = getenv("CLV_BUILD_DIR");
-    (void)state;
     cli_shell("bash -c \"ulimit -f 60; '%s/cleave' %s --steps 4 --save-every 2 --out {d}/tight\" 2>{d}/said",
               build ? build : "build", small);
     cli_shell("grep -q 'note: no checkpoint after step 2: .*cannot write: File too large' {d}/said && "
@@ -324,7 +308,6 @@ static void test_clip_grad_norm(void **state)
         {"--schedule wsd --warmup 1 --decay-steps 3", "--decay-steps 3 is more than the 2 steps after the warm-up"},
         {"--schedule step", "cosine"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         cli_expect(2, bad[i][1], "%s --steps 3 --out {d}/rates %s", small, bad[i][0]);
     cli_shell("test ! -e {d}/rates");
@@ -343,7 +326,6 @@ static void test_clip_grad_norm(void **state)
 static void test_starts(void **state)
 {
     char how[1024];
-    (void)state;
     snprintf(how, sizeof how,
              "--data %s --no-shuffle --batch 2 --steps 3 --lr 1e-3 --betas 0.9,0.95 --eps 1e-8 --weight-decay 0.1 "
              "--decay-all --clip 1.0 --schedule constant --warmup 0",
@@ -407,7 +389,6 @@ static void test_gradient_accumulation(void **state)
 
 static int set_up(void **state)
 {
-    (void)state;
     cli_shell(
         "for i in 1 2 3 4 5 6 7 8 9; do echo 'the layout of a tensor says where each part lives'; done > {d}/text");
     return 0;
@@ -418,7 +399,6 @@ static void test_not_finite(void **state)
 {
     static const char wild[] = "train --text {d}/text --layers 1 --hidden 32 --heads 2 --seq 16 --batch 1 --steps 60 "
                                "--weight-decay 1 --warmup 0";
-    (void)state;
     cli_expect(0, "note: skipped: the ", "%s --lr 10 --on-nan skip --out {d}/skipped", wild);
     assert_int_equal(lines_of("skipped", "metrics.jsonl"), 60);
     cli_shell("tail -n 1 {d}/skipped/metrics.jsonl | grep -q '\"loss\":null.*\"skipped\":[1-9]'");
@@ -433,7 +413,6 @@ static void test_not_finite(void **state)
 /* In bf16, which what is saved says, and on in f32 and back. */
 static void test_dtype(void **state)
 {
-    (void)state;
     cli_expect(0, "", "%s --steps 2 --dtype bf16 --save-every 2 --out {d}/bf16", small);
     cli_shell("grep -q '\"dtype\": \"bfloat16\"' {d}/bf16/config.json");
     cli_shell("grep -q '\"dtype\": \"bfloat16\"' {d}/bf16/checkpoints/step-00000002/config.json");

@@ -1,18 +1,12 @@
 /* test_cli_train_errors.c - what train is told that cannot be: one line that names it, exit code 2, and nothing has
  * changed on disk. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/checkpoint.h"
 #include "cli_run.h"
 #include "must.h"
+#include "unit_test.h"
 
 /* All names below {d}/in, and what files hold. */
 static void list(const char *name)
@@ -99,7 +93,6 @@ static void test_values(void **state)
         "--trace 0:1",
         "--grad-reduce-dtype f8",
     };
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char command[256], option[64];
         snprintf(option, sizeof option, "%.*s", (int)strcspn(bad[i], " "), bad[i]);
@@ -107,7 +100,7 @@ static void test_values(void **state)
         refused(option, command);
     }
     refused("--warmup 5 is more than --steps 1", "train --text {d}/in/text --out {d}/in/out --steps 1 --warmup 5");
-    refused("--lora-rank", "train --text {d}/in/text --out {d}/in/out --lora-rank 4"); /* beside no model */
+    refused("--lora-rank", "train --text {d}/in/text --out {d}/in/out --lora-rank 4"); /* without a model */
     refused("axis 'data' needs a size of at least 1", "train --text {d}/in/text --out {d}/in/out --mesh data=0");
 }
 
@@ -115,7 +108,6 @@ static void test_values(void **state)
 
 static void test_places(void **state)
 {
-    (void)state;
     refused("in/none: ", "train --text {d}/in/none" SMALL "--out {d}/in/out");
     refused("in/none: ", "train --data {d}/in/none" SMALL "--out {d}/in/out");
     refused("in/none: ", "train --text {d}/in/text --val {d}/in/none" SMALL "--out {d}/in/out");
@@ -135,7 +127,6 @@ static void test_places(void **state)
 /* Where it is, and what it is. */
 static void test_dataset(void **state)
 {
-    (void)state;
     refused("in/short: 4 tokens", "train --text {d}/in/short" SMALL "--out {d}/in/out");
     refused("in/text: 1001 tokens", "train --text {d}/in/text --val {d}/in/text --seq 2000 --out {d}/in/out");
     refused("in/ids: 1001 tokens", "train --data {d}/in/ids --seq 4000 --out {d}/in/out");
@@ -149,7 +140,6 @@ static void test_dataset(void **state)
 
 static void test_other_models(void **state)
 {
-    (void)state;
     cli_expect(0, "", "train --text {d}/in/text" SMALL "--save-every 2 --out {d}/in/run");
     refused("the model has layers 1, this one 2",
             "train --text {d}/in/text --layers 2 --hidden 16 --heads 2 --seq 8 --batch 2 --steps 2 --resume --out "
@@ -170,7 +160,6 @@ static int set_up(void **state)
     static int64_t ids[2][9] = {{1}, {1, 2, 37}};
     static char path[512];
     clv_error err = {0};
-    (void)state;
     cli_shell("mkdir {d}/in && yes 0123456789 | tr -d '\\n' | head -c 1000 >{d}/in/text && printf abc >{d}/in/short");
     cli_expect(0, "", "data --input {d}/in/text --out {d}/in/ids");
     snprintf(path, sizeof path, "%s/in/over.safetensors", cli_folder());

@@ -1,13 +1,8 @@
 /* test_cli_train_golden.c - train by the flags that say what torch's trainings were made with (golden/make_train.py):
  * metrics.jsonl has their losses and norms, whatever the mesh, the parts of a step, and what is made again. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/checkpoint.h"
 #include "cli_run.h"
@@ -15,6 +10,7 @@
 #include "golden_training.h"
 #include "must.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { TRAININGS = sizeof trainings / sizeof trainings[0] };
 
@@ -101,7 +97,6 @@ static void train(int training, int way)
 /* Each training the first way; of AdamW's a sweep. */
 static void test_torch(void **state)
 {
-    (void)state;
     for (int t = 0; t < TRAININGS; t++)
         for (int w = 0; w < WAYS; w++)
             if (w == 0 || (strcmp(trainings[t].optimizer, "adamw") == 0 && sweep_takes()))

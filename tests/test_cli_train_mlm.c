@@ -1,22 +1,16 @@
 /* test_cli_train_mlm.c - train on what is masked: proteins with masks that are the same on every mesh and after a
  * break, validation by masks that stay, and what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cli_run.h"
+#include "unit_test.h"
 
 #define ESM "train -m {d}/esm --lr 0.01 --warmup 0 --seq 24 --batch 3"
 
 static int make_files(void **state)
 {
-    (void)state;
     cli_shell("mkdir {d}/esm && cp {g}/esm/* {g}/tokenizer/esm_vocab/vocab.txt {d}/esm");
     cli_shell("for i in $(seq 40); do echo \">p$i of many\"; echo MKTAYIAKQRQISFVKSHFSRQ | cut -c 1-$((i %% 20 + 2)); "
               "echo lleeRLGLIEVQAPILSRVGD | cut -c $((i %% 7 + 1))-; done >{d}/p.fasta; echo '>none' >>{d}/p.fasta");
@@ -33,7 +27,6 @@ static void losses_of(const char *run)
 static void test_meshes_and_resume(void **state)
 {
     static const char *const meshes[] = {"-tp 2", "-tp 2 --sp", "--mesh data=2", "--mesh data=3 --rules fsdp"};
-    (void)state;
     cli_expect(0, "", ESM " --data {d}/p.fasta --steps 30 --out {d}/whole");
     losses_of("whole");
     cli_shell("awk '{n++; if (n <= 3) first += $1; if (n > 27) last += $1} END {exit !(n == 30 && last < first - 1)}' "
@@ -61,7 +54,6 @@ static void test_meshes_and_resume(void **state)
 /* A token file of the same proteins is the same data, a document a row; packed it is another. */
 static void test_token_file(void **state)
 {
-    (void)state;
     cli_expect(0, "\"documents\": 40", "data --input {d}/p.fasta -m {d}/esm --out {d}/p.bin --json");
     cli_expect(0, "", ESM " --data {d}/p.bin --rows padded --steps 30 --out {d}/of_tokens");
     losses_of("of_tokens");
@@ -79,7 +71,6 @@ static void test_token_file(void **state)
 /* What is masked of it stays, whatever the step: where nothing is learned, nothing changes. */
 static void test_val(void **state)
 {
-    (void)state;
     cli_expect(
         0, "val_perplexity",
         "train -m {d}/esm --lr 1e-9 --seq 24 --batch 7 --data {d}/p.fasta --val {d}/p.fasta --eval-every 1 --steps "
@@ -97,7 +88,6 @@ static void test_val(void **state)
 /* Masks that choose nothing end nothing. */
 static void test_nothing_chosen(void **state)
 {
-    (void)state;
     cli_expect(0, "no label counts, and nothing changes",
                "train -m {d}/esm --seq 24 --batch 1 --data {d}/p.fasta --mask-rate 0.02 --steps 12 --out {d}/rare");
     cli_shell("grep -q '\"loss\":null' {d}/rare/metrics.jsonl && grep -q '\"loss\":[0-9]' {d}/rare/metrics.jsonl");
@@ -121,7 +111,6 @@ static void test_refused(void **state)
         {2, "has a mask token, and the data has no labels", "-m {g}/bert --data {d}/p.bin"},
         {2, "does not say which id ends a document", "-m {d}/esm --data {d}/endless.bin --rows padded"},
     };
-    (void)state;
     cli_shell("printf '>a\\nMKV\\n>b\\nMK*V\\n' >{d}/bad.fasta; echo '>a' >{d}/none.fasta; "
               "gzip -c {d}/p.fasta >{d}/p.fasta.gz");
     cli_expect(0, "", "data --input {d}/p.fasta -m {d}/esm --no-special --end '' --out {d}/endless.bin");
@@ -139,7 +128,6 @@ static void test_real_proteins(void **state)
     char file[4096], command[8192];
     const char *source = getenv("CLV_SOURCE_DIR");
     snprintf(file, sizeof file, "%s/../shared/data/some_proteins.fasta", source ? source : ".");
-    (void)state;
     if (access(file, R_OK) != 0)
         skip();
     snprintf(command, sizeof command,

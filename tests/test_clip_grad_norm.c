@@ -1,19 +1,15 @@
 /* test_clip_grad_norm.c - what a training step does with its gradients: the norm of all of them on every mesh,
  * clipping, and what it costs in communication. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/train.h"
 #include "models/model.h"
 #include "must.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { BATCH = 4, SEQ = 8, VOCAB = 37, MOST_STATE = 1 << 14 };
 
@@ -81,7 +77,7 @@ static clv_status step(clv_trainer *trainer, clv_train_step *did, clv_error *err
     return clv_trainer_step(trainer, ids, labels, NULL, did, err);
 }
 
-/* The root of the sum of the squares of all state whose name ends so. */
+/* The norm of all states with this suffix. */
 static double norm_of_states(clv_trainer *trainer, const char *suffix)
 {
     clv_error err = {0};
@@ -111,7 +107,6 @@ static void test_norm(void **state)
 {
     static const double clips[] = {0, 0.25, 1e3};
     double first = 0;
-    (void)state;
     for (int s = 0; s < SPLITS; s++)
         for (int c = 0; c < 3; c++) {
             clv_error err = {0};
@@ -154,7 +149,6 @@ static traffic traffic_of(const clv_program *program)
 /* A norm adds one number for each set of axes that gradients are cut over, and nothing else. */
 static void test_communication(void **state)
 {
-    (void)state;
     for (int s = 0; s < SPLITS; s++) {
         clv_error err = {0};
         clv_graph *graph;
@@ -183,7 +177,6 @@ static void test_communication(void **state)
 /* One element that is no number: the step says so, and where gradients are clipped all else stays as it was. */
 static void test_not_finite(void **state)
 {
-    (void)state;
     for (int s = 0; s < SPLITS; s++) {
         clv_error err = {0};
         clv_train_step did;
@@ -225,7 +218,6 @@ static void go_on(clv_trainer *trainer, clv_trainer *later, const char *folder, 
 /* State of every optimizer goes on from a checkpoint, on another mesh too, and not as another's. */
 static void test_resumed(void **state)
 {
-    (void)state;
     for (int i = 0; i < 3 * SPLITS; i++) {
         if (!sweep_takes_thinned(7))
             continue;
@@ -270,7 +262,6 @@ static void test_refused(void **state)
     clv_trainer_options options = {
         .size = sizeof options, .batch = BATCH, .seq = SEQ, .schedule = &schedule, .seed = 5};
     clv_update_options update = {.size = sizeof update};
-    (void)state;
     options.update = &update;
     for (size_t i = 0; i < sizeof betas / sizeof betas[0]; i++) {
         update.adamw = &betas[i];

@@ -1,16 +1,11 @@
 /* test_collective_names.c - what plans call their collectives: none by a constraint alone, what reduces a gradient by
  * its parameter; and which pass each is of. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/plan.h"
 #include "golden_path.h"
 #include "must.h"
+#include "unit_test.h"
 
 static const char *const families[] = {"llama", "llama_tied", "gpt2", "qwen2", "mistral", "bert", "esm"};
 static const struct {
@@ -113,7 +108,6 @@ static void check_training(int family, int layout, clv_plan_options how)
 
 static void test_training(void **state)
 {
-    (void)state;
     for (int f = 0; f < FAMILIES; f++)
         for (int l = 0; l < LAYOUTS; l++) {
             bool splits_batch = strstr(layouts[l].mesh, "data") || strstr(layouts[l].mesh, "X");
@@ -131,7 +125,6 @@ static void test_training(void **state)
 /* What generates, and what an encoder makes of text, is forward alone. */
 static void test_inference(void **state)
 {
-    (void)state;
     for (int f = 0; f < FAMILIES; f++)
         for (int l = 0; l < LAYOUTS; l++)
             for (int decode = 0; decode < 2; decode++) {
@@ -149,7 +142,6 @@ static void test_inference(void **state)
 
 static void test_blocks(void **state)
 {
-    (void)state;
     for (int block = CLV_PLAN_BLOCK_FFN; block <= CLV_PLAN_BLOCK_LLAMA; block++)
         for (int l = 0; l < LAYOUTS; l++)
             for (int grad = 0; grad < 2; grad++) {

@@ -6,22 +6,17 @@
  */
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
-
 #include "base/threads/wait.h"
-#include "comm/job/mpi_job.h"
 #include "comm/mpi/mpi_world.h"
 #include "mpi_test_job.h"
 #include "single_step.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { MAX_RANKS = 64, MAX_SETS = 8, MOST_ELEMS = 50001, HALF_BYTES = 8 * MOST_ELEMS + 64 };
 
@@ -364,7 +359,6 @@ static void test_any_number_of_ranks(void **state)
 {
     uint64_t seed = print_seed();
 
-    (void)state;
     for (int t = 0; t < n_transports; t++) {
         for (int ranks = 1; ranks <= 8; ranks++)
             if (fits(ranks))
@@ -379,7 +373,6 @@ static void test_both_meetings(void **state)
 {
     uint64_t seed = print_seed();
 
-    (void)state;
     run_random("threads", 3, 2, 1, 60, seed);
     run_random("threads", 2, 2, 0, 200, seed);
     run_random("threads", 20, 5, 0, 20, seed);
@@ -387,7 +380,6 @@ static void test_both_meetings(void **state)
 
 static void test_ten_thousand(void **state)
 {
-    (void)state;
     for (int t = 0; t < n_transports && fits(2); t++)
         run_random(transports[t], 2, 2, -1, is_threads(t) ? sweep_is_thin() ? 1000 : 10000 : 500, print_seed());
 }
@@ -454,7 +446,6 @@ static void test_order_and_rounding(void **state)
 {
     static job j;
 
-    (void)state;
     for (int t = 0; t < n_transports && fits(3); t++)
         for (int ranks = 3; ranks <= 7; ranks += 2) {
             start(&j, transports[t], ranks, 2, 10000, -1, reduce_rounding);
@@ -492,7 +483,6 @@ static void test_every_half(void **state)
 {
     static job j;
 
-    (void)state;
     for (int t = 0; t < n_transports && fits(2); t++) {
         start(&j, transports[t], 2, 2, 10000, -1, reduce_every_half);
         run_threads(&j);
@@ -594,7 +584,6 @@ static void test_abort(void **state)
 {
     static job j;
 
-    (void)state;
     for (int t = 0; t < n_transports && fits(4); t++)
         for (int spin = !is_threads(t); spin < 2; spin++) {
             start(&j, transports[t], 4, 2, 20000, spin, abort_before);
@@ -634,7 +623,6 @@ static void fail_elsewhere(job *j, int rank, clv_comm *comm)
 static void test_failure_elsewhere(void **state)
 {
     static job j;
-    (void)state;
     start(&j, "mpi", 3 * clv_job_process_count(launched_job()), 2, 20000, 0, fail_elsewhere);
     run_threads(&j);
     for (int r = j.first; r < j.first + j.here && r < j.ranks - 1; r++) {
@@ -667,7 +655,6 @@ static void test_timeout(void **state)
 {
     static job j;
 
-    (void)state;
     for (int k = 0; k <= n_transports && fits(3); k++) { /* threads spin, or do not */
         start(&j, transports[k / 2], 3, 2, 100, k % 2, one_is_late);
         run_threads(&j);
@@ -721,7 +708,6 @@ static void test_nobody_is_in_freed_memory(void **state)
     uint64_t seed = print_seed();
     int late = 0, in_time = 0;
 
-    (void)state;
     for (int k = 0; k < 150; k++) {
         start(&j, transports[k % n_transports], 2 + k % 2, 2, 2, k % 4 < 2, about_late);
         j.seed = seed + (uint64_t)k;
@@ -769,7 +755,6 @@ static void test_mismatch(void **state)
 {
     static job j;
 
-    (void)state;
     for (int t = 0; t < n_transports && fits(3); t++)
         for (size_t k = 0; k < sizeof mismatches / sizeof *mismatches; k++) {
             start(&j, transports[t], 3, 2, 5000, -1, mismatched);
@@ -843,7 +828,6 @@ static void test_no_messages(void **state)
 {
     int ranks = 3 * clv_job_process_count(launched_job());
     int64_t messages;
-    (void)state;
     if (!launched_job()->shares_memory)
         skip();
     int64_t room = launched_job()->max_shm_bytes;
@@ -864,7 +848,6 @@ static void test_one_copy_a_process(void **state)
 {
     int processes = clv_job_process_count(launched_job());
     int64_t here = 3, others = processes - 1, messages, room = launched_job()->max_shm_bytes;
-    (void)state;
     launched_job()->max_shm_bytes = 0;
     int64_t sent = count_step(gather_counted, 3 * processes, 500, &messages); /* first messages hold it all */
     assert_int_equal(messages, here * others);
@@ -892,7 +875,6 @@ static void of_other_size(job *j, int rank, clv_comm *comm)
 static void test_other_size(void **state)
 {
     static job j;
-    (void)state;
     start(&j, "mailbox", 3, 2, 5000, -1, of_other_size);
     run_threads(&j);
     for (int r = 0; r < 3; r++) {
@@ -909,7 +891,6 @@ static void test_arguments(void **state)
     int set = -1, again = -1;
     const int bad_group[] = {0, 3, 0}, two[] = {0, 1, 1}, renamed[] = {2, 0, 0}, bad_order[] = {0, 1, 1};
 
-    (void)state;
     assert_int_equal(clv_world_new(&world, 0, NULL, &err), CLV_EINVAL);
     err = (clv_error){0};
     assert_int_equal(clv_world_new(&world, 3, &(clv_world_options){.transport = "pigeons"}, &err), CLV_EINVAL);
@@ -944,7 +925,6 @@ static void test_one_step_at_a_time(void **state)
     clv_shard shards[2 * MAX_RANKS];
     clv_error err = {0};
 
-    (void)state;
     for (int t = 0; t < n_transports; t++) {
         start(&j, transports[t], 1, 1, 0, -1, NULL);
         clv_comm *comm = clv_world_comm(j.world, 0);
@@ -970,7 +950,6 @@ static void test_staging_is_cleared(void **state)
     int64_t bytes = 0;
     clv_shard shards[2 * MAX_RANKS];
 
-    (void)state;
     start(&j, "mailbox", 1, 1, 0, -1, NULL);
     clv_comm *comm = clv_world_comm(j.world, 0);
     clv_transfer all = gather(&j, 0, comm, 10, shards);

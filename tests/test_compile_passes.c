@@ -1,35 +1,11 @@
-/* test_compile_passes.c - the passes of clv_compile, each by itself: assign, lower, memory. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
+/* test_compile_passes.c - passes of clv_compile by themselves: lowering a table, planning memory. */
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "cleave/nn.h"
 #include "elementwise_op.h"
 #include "must.h"
 #include "partition/passes/passes.h"
-
-/* A partitioner of a graph, as clv_compile makes it. */
-typedef struct bench {
-    clv_compile_options options;
-    clv_cost_model cost;
-    clv_partitioner p;
-} bench;
-
-static void set_up(bench *b, const clv_graph *graph)
-{
-    clv_error err = {0};
-    must(clv_graph_status(graph, &err), &err);
-    *b = (bench){.options = {.size = sizeof b->options}};
-    clv_cost_model_make(&b->cost, &graph->mesh, NULL);
-    b->p = (clv_partitioner){.graph = graph, .scratch = clv_arena_new(), .options = &b->options, .cost = &b->cost};
-    must(clv_partitioner_init(&b->p, &err), &err);
-    must(clv_partition_propagate_layouts(&b->p, &err), &err);
-}
+#include "unit_test.h"
 
 static clv_program *empty_program(void)
 {
@@ -59,97 +35,6 @@ static mlp make_mlp(void)
     m.y = clv_einsum(m.graph, "bh,hm->bm", h, m.down);
     clv_output(m.graph, "y", m.y, &m.whole);
     return m;
-}
-
-/* ---- assign ---- */
-
-static void assigns_a_known_block(void **state)
-{
-    static const char expected[] = "%0 {_,_}: x\n"
-                                   "%1 {_,model}: up\n"
-                                   "%2 {model,_}: down\n"
-                                   "%3 {_,model} = dot_general(%0, %1): model->factor 1\n"
-                                   "%4 {_,model} = map(%3): model->factor 1\n"
-                                   "%5 {_,_ + sum{model}} = dot_general(%4, %2): model->factor 2\n"
-                                   "%6 {_,model} = map(%1): model->factor 1\n"
-                                   "%7 {_,_} = all_reduce(%5 over model) for y\n"
-                                   "output y: %7\n"
-                                   "state up: %6\n";
-    char text[4096];
-    clv_error err = {0};
-    bench b;
-    mlp m = make_mlp();
-    (void)state;
-    clv_assign(m.graph, m.up, clv_scale(m.graph, m.up, 0.5));
-    set_up(&b, m.graph);
-    must(clv_partition_choose_strategies(&b.p, &err), &err);
-    must(clv_sharding_table_verify(&b.p.table, &err), &err);
-    assert_true(clv_sharding_table_print(text, sizeof text, &b.p.table) < sizeof text);
-    assert_string_equal(text, expected);
-    const clv_reshard_explanation *why = &b.p.table.rows[b.p.table.n_rows - 1].explanation;
-    assert_int_equal(why->need, CLV_NEEDED_BY_OUTPUT);
-    assert_string_equal(why->by, "y");
-    assert_string_equal(why->text, "output y is stated as whole on every rank");
-    assert_string_equal(b.p.table.update[m.up.id].explanation.text,
-                        "up, which is assigned this value, is stated as split by dimension 1 over model");
-    clv_arena_free(b.p.scratch);
-    clv_graph_free(m.graph);
-}
-
-/* The table of a graph, as text; the graph is freed. */
-static void expect_table(clv_graph *graph, const char *expected)
-{
-    char text[4096];
-    clv_error err = {0};
-    bench b;
-    set_up(&b, graph);
-    must(clv_partition_choose_strategies(&b.p, &err), &err);
-    must(clv_sharding_table_verify(&b.p.table, &err), &err);
-    assert_true(clv_sharding_table_print(text, sizeof text, &b.p.table) < sizeof text);
-    assert_string_equal(text, expected);
-    clv_arena_free(b.p.scratch);
-    clv_graph_free(graph);
-}
-
-/* What is returned, or what other state becomes, is a copy: the next run may change the state itself. So it is when
- * the state is seen in another layout that means the same shards. */
-static void copies_state_that_leaves(void **state)
-{
-    clv_graph *graph = must_graph("a=2");
-    clv_layout cut = clv_graph_layout(graph, 1, "a"), pairs = clv_graph_layout(graph, 1, "a*2");
-    const int64_t shape[] = {8};
-    clv_value w = clv_state(graph, "w", CLV_F32, 1, shape, &cut, (clv_init){CLV_INIT_ONES, 0}),
-              v = clv_state(graph, "v", CLV_F32, 1, shape, &cut, (clv_init){CLV_INIT_ONES, 0});
-    (void)state;
-    clv_assign(graph, v, w);
-    clv_output(graph, "w now", w, &cut);
-    clv_output(graph, "w in pairs", clv_constrain(graph, w, &pairs), &pairs);
-    expect_table(graph, "%0 {a}: w\n"
-                        "%1 {a}: v\n"
-                        "%3 {a} = slice(%0) for w now\n"
-                        "%4 {a*2} = slice(%2) for w in pairs\n"
-                        "%5 {a} = slice(%0) for v\n"
-                        "output w now: %3\n"
-                        "output w in pairs: %4\n"
-                        "state v: %5\n");
-}
-
-/* Nothing is computed that nobody reads; an input of which nothing is stated lies where it is wanted; and an output of
- * which nothing is stated is complete. */
-static void assigns_what_is_asked_for(void **state)
-{
-    clv_graph *graph = must_graph("a=2");
-    clv_layout rows = clv_graph_layout(graph, 2, "a,_");
-    clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){8, 4}, NULL);
-    (void)state;
-    clv_unary(graph, CLV_TANH, x);
-    clv_value y = clv_constrain(graph, clv_unary(graph, CLV_RELU, x), &rows);
-    clv_output(graph, "y", clv_reduce(graph, CLV_SUM, y, (int[]){0}, 1, false), NULL);
-    expect_table(graph, "%0 {a,_}: x\n"
-                        "%1 {a,_} = map(%0): a->factor 0\n"
-                        "%2 {_ + sum{a}} = reduce(%1): a->factor 0\n"
-                        "%3 {_} = all_reduce(%2 over a) for y\n"
-                        "output y: %3\n");
 }
 
 /* ---- lower: of tables that no partitioner made ---- */
@@ -239,7 +124,6 @@ static void lowers_a_hand_made_table_as_the_compiler_its_own(void **state)
     clv_error err = {0};
     hand_made made;
     clv_program *compiled, *program = empty_program();
-    (void)state;
     make_by_hand(&made);
     must(clv_compile(&compiled, made.m.graph, NULL, &err), &err);
     must(clv_lower_to_program(program, &made.table, &err), &err);
@@ -264,14 +148,13 @@ static void lowers_a_hand_made_table_as_the_compiler_its_own(void **state)
     clv_program_free(compiled);
 }
 
-/* What the first pass would not do: y = tanh(x), gathered before it is computed, twice, as nobody asked. */
+/* A table that choose_strategies would not make: y = tanh(x), with x gathered before, twice, for no reason. */
 static void lowers_what_assign_would_not_choose(void **state)
 {
     clv_error err = {0};
     clv_sharding_table table;
     clv_program *program = empty_program();
     clv_graph *graph = must_graph("a=2");
-    (void)state;
     clv_layout cut = clv_graph_layout(graph, 1, "a"), whole = clv_layout_replicated(1);
     clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){64}, &cut), y = clv_unary(graph, CLV_TANH, x);
     clv_output(graph, "y", y, &whole);
@@ -468,7 +351,6 @@ static void refuses_bad_tables(void **state)
         {sees_another_value, "%6 is no alias of %0"},
         {updates_what_is_not_assigned, "the new value of up is partial, or not in its layout"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         clv_error err = {0};
         hand_made made;
@@ -483,7 +365,7 @@ static void refuses_bad_tables(void **state)
     }
 }
 
-/* ---- what is told of a table ---- */
+/* ---- instructions of a table ---- */
 
 /* Every row is told, and costs what the default machine takes for its instruction; copies that lowering adds for state
  * are no decisions. */
@@ -506,7 +388,6 @@ static void tells_what_was_decided(void **state)
     clv_error err = {0};
     clv_program *told, *silent;
     mlp m = make_mlp();
-    (void)state;
     must(clv_compile(&told, m.graph,
                      &(clv_compile_options){.size = sizeof(clv_compile_options), .keep_decisions = true}, &err),
          &err);
@@ -625,7 +506,7 @@ static void expect_sound_memory(const clv_program *program)
     free(c.region);
 }
 
-/* The graph's program, whose memory is sound; the graph is freed. */
+/* Compiles a graph, frees it, and verifies the program's memory. */
 static clv_program *compile_soundly(clv_graph *graph)
 {
     clv_error err = {0};
@@ -651,7 +532,6 @@ typedef enum update { ALONE, OF_ITSELF_TWICE, OF_A_PRODUCT, READ_LATER, SEEN_LAT
 static void updates_state_in_place_where_it_may(void **state)
 {
     static const int copies[UPDATES] = {0, 1, 1, 1, 1, 2};
-    (void)state;
     for (update how = 0; how < UPDATES; how++) {
         clv_graph *graph = must_graph("a=2");
         clv_layout cut = clv_graph_layout(graph, 2, "a,_"), pairs = clv_graph_layout(graph, 2, "a*2,_"),
@@ -690,7 +570,6 @@ static void adds_in_place(void **state)
 {
     static const char *const mesh[] = {"model=2", "data=2"}, *const table_text[] = {"model,_", "_,_"},
                              *const ids_text[] = {"_", "data"};
-    (void)state;
     for (int how = 0; how < 2; how++) {
         clv_graph *graph = must_graph(mesh[how]);
         clv_layout table_layout = clv_graph_layout(graph, 2, table_text[how]),
@@ -709,7 +588,7 @@ static void adds_in_place(void **state)
     }
 }
 
-/* What is read beside the sum is there by itself. */
+/* A term that is read elsewhere, too, keeps a buffer of its own. */
 static void adds_apart_what_is_read(void **state)
 {
     clv_graph *graph = must_graph("model=2");
@@ -717,7 +596,6 @@ static void adds_apart_what_is_read(void **state)
     clv_value table = clv_input(graph, "t", CLV_F32, 2, (int64_t[]){8, 4}, &layout),
               ids = clv_input(graph, "ids", CLV_I32, 1, (int64_t[]){6}, &whole), grad;
     clv_value x = clv_unary(graph, CLV_TANH, clv_embedding(graph, table, ids));
-    (void)state;
     clv_gradients(graph, clv_reduce(graph, CLV_SUM, x, (int[]){0, 1}, 2, false), CLV_NONE, &table, 1, &grad);
     clv_output(graph, "grad", grad, &layout);
     clv_output(graph, "sum", clv_add(graph, grad, table), &layout);
@@ -735,7 +613,6 @@ static void groups_by_all_axes(void **state)
     clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){8}, &both),
               y = clv_input(graph, "y", CLV_F32, 1, (int64_t[]){8}, &one);
     int dims[] = {0};
-    (void)state;
     clv_output(graph, "x", clv_reduce(graph, CLV_SUM, x, dims, 1, false), NULL);
     clv_output(graph, "y", clv_reduce(graph, CLV_SUM, y, dims, 1, false), NULL);
     clv_program *program = compile_soundly(graph);
@@ -748,12 +625,10 @@ static void groups_by_all_axes(void **state)
 
 static size_t room_for_all(const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    (void)op, (void)out;
     return (size_t)clv_view_elems(&in[0]) * sizeof(float);
 }
 static clv_status never_run(const clv_call *call, clv_error *err)
 {
-    (void)call;
     return clv_fail(err, CLV_EUNSUPPORTED, "it is compiled alone");
 }
 
@@ -771,7 +646,6 @@ static void plans_workspaces_of_shards(void **state)
     clv_graph *graph = must_graph("a=3");
     clv_layout cut = clv_graph_layout(graph, 1, "a");
     clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){100}, &cut), y;
-    (void)state;
     clv_emit(graph, &def, NULL, &x, 1, &y);
     clv_output(graph, "y", y, &cut);
     clv_program *program = compile_soundly(graph);
@@ -785,7 +659,6 @@ static void keeps_what_is_read_later(void **state)
 {
     clv_graph *graph = must_graph("a=2");
     clv_layout cut = clv_graph_layout(graph, 1, "a"), pairs = clv_graph_layout(graph, 1, "a*2");
-    (void)state;
     clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){4096}, &cut);
     clv_value a = clv_unary(graph, CLV_TANH, x), seen = clv_constrain(graph, a, &pairs);
     clv_value b = clv_scale(graph, clv_unary(graph, CLV_RELU, x), 2); /* in place */
@@ -826,7 +699,6 @@ static int add_alias(clv_sharding_table *table, int place, const clv_layout *lay
 static void keeps_what_is_seen(void **state)
 {
     clv_error err = {0};
-    (void)state;
     for (int of_state = 0; of_state < 2; of_state++) {
         clv_sharding_table table;
         clv_graph *graph = must_graph("a=2");
@@ -881,7 +753,6 @@ static void lays_out_a_program_made_by_hand(void **state)
     clv_program *program = empty_program();
     clv_layout whole = clv_layout_replicated(1);
     clv_reshard_step copy = {.kind = CLV_STEP_SLICE, .from = whole, .to = whole};
-    (void)state;
     assert_int_equal(clv_mesh_parse(&program->mesh, "a=1", &err), CLV_OK);
     program->buffers = clv_arena_alloc(program->arena, N, sizeof *program->buffers);
     program->instructions = clv_arena_alloc(program->arena, N, sizeof *program->instructions);
@@ -906,10 +777,7 @@ static void lays_out_a_program_made_by_hand(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(assigns_a_known_block),
-                                       cmocka_unit_test(copies_state_that_leaves),
-                                       cmocka_unit_test(assigns_what_is_asked_for),
-                                       cmocka_unit_test(updates_state_in_place_where_it_may),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(updates_state_in_place_where_it_may),
                                        cmocka_unit_test(adds_in_place),
                                        cmocka_unit_test(adds_apart_what_is_read),
                                        cmocka_unit_test(groups_by_all_axes),

@@ -1,13 +1,8 @@
 /* test_compressed_collectives.c - steps that carry their tensors rounded: which do, how many bytes they move, how far
  * results are off at most, that all who hold an element hold the same bits, and what becomes of NaN and infinity. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/model.h"
 #include "cleave/plan.h"
@@ -17,6 +12,7 @@
 #include "random_layout.h"
 #include "runtime/session/executor.h"
 #include "runtime/session/session_internal.h"
+#include "unit_test.h"
 
 enum { MOST = 16, BATCH = 4, SEQ = 12, WIDTH = 64, FFN = 96, HEADS = 6, ROOM = 4 * WIDTH * FFN };
 
@@ -132,7 +128,6 @@ static void compare_totals(clv_graph *graph, const clv_program *packed)
 
 static void test_bytes(void **state)
 {
-    (void)state;
     for (int s = 0; s < N_SPLITS; s++)
         for (int w = 0; w < N_WAYS; w++) {
             clv_graph *graph = must_block(&splits[s]);
@@ -175,14 +170,13 @@ static void test_prediction(void **state)
     clv_machine_free(machine);
 }
 
-/* What is told of a program tells of each of its instructions, casts too. */
+/* The report of a program lists each of its instructions, casts too. */
 static void test_tellings(void **state)
 {
     clv_error err = {0};
     clv_graph *graph = must_block(&splits[3]);
     clv_program *program = must_compile(graph, CLV_COMM_BF16);
     int casts = 0;
-    (void)state;
     assert_int_equal(clv_program_decision_count(program), clv_program_instruction_count(program));
     for (int i = 0; i < clv_program_decision_count(program); i++) {
         clv_partition_decision row = {.size = sizeof row};
@@ -232,7 +226,6 @@ static clv_program *training_step(const split *s, clv_comm_dtype as)
 static void test_left_as_they_are(void **state)
 {
     int statistics = 0, states = 0, rounded = 0;
-    (void)state;
     for (int s = 0; s < N_SPLITS; s++) {
         clv_program *program = training_step(&splits[s], CLV_COMM_BF16);
         for (int i = 0; i < clv_program_collective_count(program); i++) {
@@ -262,7 +255,6 @@ static void test_operand_of_a_maximum(void **state)
     clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){32, 32}, &cut), d;
     clv_value most = clv_reduce(graph, CLV_MAX, clv_constrain(graph, x, &other), (int[]){1}, 1, false);
     static float values[1024], gradient[1024];
-    (void)state;
     clv_gradients(graph, clv_reduce(graph, CLV_SUM, most, (int[]){0}, 1, false), CLV_NONE, &x, 1, &d);
     clv_output(graph, "d", d, &cut);
     clv_program *program = must_compile(graph, CLV_COMM_BF16);
@@ -288,7 +280,6 @@ static void test_refused(void **state)
     clv_comm_dtype as = CLV_COMM_F16;
     clv_graph *graph = must_graph("a=2");
     clv_program *program = NULL;
-    (void)state;
     assert_int_equal(clv_compile(&program, graph,
                                  &(clv_compile_options){.size = sizeof(clv_compile_options), .comm_dtype = 77}, &err),
                      CLV_EDTYPE);
@@ -368,7 +359,6 @@ static uint64_t cases(void)
 
 static void test_transfer_boxes(void **state)
 {
-    (void)state;
     for (int w = 0; w < N_WAYS; w++)
         for (uint64_t seed = 1; seed <= cases(); seed++)
             move_case(&ways[w], seed);
@@ -414,7 +404,6 @@ static void sum_case(const carried *way, int ranks, uint64_t seed)
 
 static void test_sums(void **state)
 {
-    (void)state;
     for (int w = 0; w < N_WAYS; w++)
         for (uint64_t seed = 1; seed <= cases(); seed++)
             sum_case(&ways[w], 2 + (int)(seed % 4), seed);
@@ -426,7 +415,6 @@ static void test_nonfinite_propagation(void **state)
 {
     clv_error err = {0};
     static float x[1024], y[1024];
-    (void)state;
     for (int w = 0; w < N_WAYS; w++) {
         clv_graph *graph = must_graph("a=2");
         clv_layout cut = clv_graph_layout(graph, 2, "a,_"), whole = clv_layout_replicated(2);
@@ -452,7 +440,6 @@ static void test_overflow_is_found(void **state)
     clv_value in = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){32, 32}, &cut);
     clv_session *session;
     const clv_session_options options = {.size = sizeof options, .find_nonfinite = 1};
-    (void)state;
     clv_output(graph, "y", clv_constrain(graph, in, &whole), &whole);
     clv_program *program = must_compile(graph, CLV_COMM_F16);
     x[77] = 70000;
@@ -496,7 +483,6 @@ static void run_block(gradients *out, clv_graph *graph, clv_comm_dtype as)
 /* How far gradients are off, relative to the largest of each; they must be off at all. */
 static void test_blocks(void **state)
 {
-    (void)state;
     for (int s = 0; s < N_SPLITS; s++)
         for (int w = 0; w < N_WAYS; w++) {
             clv_graph *graph = must_block(&splits[s]);

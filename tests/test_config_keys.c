@@ -1,15 +1,8 @@
 /* test_config_keys.c - every key that transformers and PEFT know in config.json and adapter_config.json is known here
  * (tests/golden/check_config_keys.py lists them), and each value of one that would change a forward pass is refused by
  * name or read, as transformers' results say. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "golden_path.h"
 #include "io/files/file.h"
@@ -19,6 +12,7 @@
 #include "models/config/model_config.h"
 #include "models/families/family_registry.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 static json_t *list;
 
@@ -56,7 +50,6 @@ static void knows_all(const char *family, const char *list_name)
 
 static void test_config_keys(void **state)
 {
-    (void)state;
     for (int f = 0; f < N_FAMILIES; f++) {
         knows_all(families[f], "every family");
         knows_all(families[f], families[f]);
@@ -70,7 +63,6 @@ static void test_adapter_keys(void **state)
 {
     const json_t *keys = json_object_get(list, "LORA"), *key;
     size_t i;
-    (void)state;
     assert_true(json_array_size(keys) > 30);
     json_array_foreach(keys, i, key)
     {
@@ -168,7 +160,6 @@ static void test_refused(void **state)
         {"all", "\"dtype\": bf16", "\"dtype\":\"bf16\",\"torch_dtype\":\"float32\""},
         {"all", "torch_dtype", "\"torch_dtype\":32"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (int f = 0; f < N_FAMILIES; f++) {
             clv_model_config c;
@@ -219,7 +210,6 @@ static void test_ignored(void **state)
         {"gpt2", "\"activation_function\":\"gelu_accurate\""},
         {"gpt2", "\"activation_function\":\"gelu_python_tanh\""},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (int f = 0; f < N_FAMILIES; f++) {
             clv_model_config c = {0}, plain = {0};
@@ -240,7 +230,6 @@ static void test_aliases(void **state)
     static const char text[] = "{\"model_type\":\"gpt2\",\"hidden_size\":24,\"num_hidden_layers\":3,"
                                "\"num_attention_heads\":4,\"max_position_embeddings\":8,\"vocab_size\":41}";
     clv_model_config c;
-    (void)state;
     assert_int_equal(clv_file_write(in_folder("config.json"), text, strlen(text), NULL), CLV_OK);
     assert_int_equal(clv_model_config_read(&c, in_folder("config.json"), NULL), CLV_OK);
     assert_true(c.hidden == 24 && c.layers == 3 && c.heads == 4 && c.max_positions == 8);

@@ -1,15 +1,9 @@
 /* test_corpus.c - texts as token files: the ids of documents are the tokenizer's, pieces and threads change nothing,
  * answers alone are learned, and what is wrong is named and leaves no file. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/corpus.h"
 #include "io/files/file.h"
@@ -19,6 +13,7 @@
 #include "sweep.h"
 #include "tokens/data/corpus_pipeline.h"
 #include "tokens/data/token_file.h"
+#include "unit_test.h"
 
 static void write_text(const char *name, const char *text)
 {
@@ -57,7 +52,6 @@ static void test_bytes(void **state)
 {
     static const int64_t want[] = {'a', 'b', 0, 'c', 0xc3, 0xa9, '\n', 0};
     static const int64_t of_lines[] = {'x', 0, 'y', '\n', 0, 0};
-    (void)state;
     write_text("a.txt", "ab");
     write_text("b", "cé\n");
     clv_corpus_info info = tokenize("out", "a.txt", "b", NULL);
@@ -82,7 +76,6 @@ static void test_templates(void **state)
 {
     static const char *const names[] = {"gpt2", "llama3", "bert", "roberta", "esm_vocab", "metaspace"};
     static const char *const texts[] = {"Once upon a time, 12 ", "a"};
-    (void)state;
     write_text("t.jsonl", "{\"text\": \"Once upon a time, 12 \"}\n{\"text\": \"a\"}\n");
     for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
         for (int plain = 0; plain < 2; plain++) {
@@ -111,7 +104,6 @@ static void test_ends(void **state)
     clv_tokenizer *t = golden_tokenizer("bert");
     clv_corpus_info info;
     int64_t *ids, n;
-    (void)state;
     write_text("a.txt", "a b");
     info = tokenize("out", "a.txt", NULL, &(clv_corpus_options){.tokenizer = t});
     assert_int_equal(clv_tokenizer_encode(t, "[SEP]", 5, false, &ids, &n, NULL), CLV_OK);
@@ -156,7 +148,6 @@ static void test_pieces_and_threads(void **state)
     size_t size, sizes[3];
     char *text = long_text(&size), *files[3];
     int64_t *want, n;
-    (void)state;
     assert_int_equal(clv_file_write_without_fsync(in_folder("long"), text, size, NULL), CLV_OK);
     FILE *lines = fopen(in_folder("long.jsonl"), "w");
     assert_non_null(lines);
@@ -181,12 +172,11 @@ static void test_pieces_and_threads(void **state)
     clv_tokenizer_free(t);
 }
 
-/* Only what comes of an answer is learned, and the end behind it. */
+/* Only answers, with their end tokens, are labels. */
 static void test_chats(void **state)
 {
     static const char want[] = "[user]hi![assistant]yo!\0[assistant]b\0![system]s!",
                       learned[] = "....................####...........###...........";
-    (void)state;
     write_text(
         "c.jsonl",
         "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", \"content\": \"yo\"}]}\n"
@@ -225,7 +215,6 @@ static void test_bad_lines(void **state)
     clv_corpus_options o = {.size = sizeof o, .chat = 1, .skip_bad_lines = 1};
     char lines[512], *one, *two;
     size_t n, m;
-    (void)state;
     snprintf(lines, sizeof lines, "%s%s{\n[]\n%s", good, half, good);
     write_text("bad.jsonl", lines);
     snprintf(lines, sizeof lines, "%s%s", good, good);
@@ -247,7 +236,6 @@ static void test_fasta(void **state)
     static const int64_t want[] = {'M', 'K', 'V', 'A', 0, 'W', '.', '-', 0};
     static const int64_t of_esm[] = {0, 20, 15, 7, 5, 2, 0, 22, 29, 30, 2};
     clv_tokenizer *t = golden_tokenizer("esm_vocab");
-    (void)state;
     write_text("p.fasta", "\xef\xbb\xbf>one of several\r\nMK\r\n\n v\ta\n>none\n\n>two>\nW.-");
     assert_int_equal(tokenize("out", "p.fasta", NULL, NULL).documents, 2);
     expect_ids("out", want, 9);
@@ -259,14 +247,13 @@ static void test_fasta(void **state)
     clv_tokenizer_free(t);
 }
 
-/* Several pieces, however many threads; and of what is wrong in a later one the line of the file is told. */
+/* Several chunks, with any number of threads; an error in a later one names the line of the file. */
 static void test_fasta_pieces(void **state)
 {
     enum { RECORDS = 20000, WRONG = 17000 };
     const char *path = in_folder("many.fa");
     FILE *f = fopen(path, "w");
     clv_error err = {0};
-    (void)state;
     assert_non_null(f);
     for (int i = 0; i < RECORDS; i++)
         fprintf(f, ">%d > of many\n%.*s\nMKV%s\n", i, 40 + i % 50,
@@ -312,7 +299,6 @@ static void test_refused(void **state)
     const clv_corpus_options field = {.field = "body"};
     static const clv_corpus_options none;
     clv_error err = {0};
-    (void)state;
     write_text("good.jsonl", "{\"text\": \"x\", \"body\": \"x\", \"messages\": [{\"role\": \"assistant\", "
                              "\"content\": \"x\"}]}\n");
     expect_refused("bad.jsonl", "{\"text\": \"a\"}\n\n{\"text\": \"b\"\n", &none, CLV_EINVAL, "bad.jsonl:3: ");
@@ -341,13 +327,12 @@ static void test_refused(void **state)
     assert_int_equal(clv_corpus_tokenize(NULL, in_folder("never"), NULL, 1, NULL, &err), CLV_EINVAL);
 }
 
-/* Of failures the first in the files is told, however many threads there are; and a request to end is heard. */
+/* The first failure in the order of the files is reported, with any number of threads; cancellation works. */
 static void test_first_failure(void **state)
 {
     clv_cancel cancel = {0};
     clv_error err = {0};
     FILE *lines = fopen(in_folder("many.jsonl"), "w");
-    (void)state;
     assert_non_null(lines);
     for (int i = 1; i <= 120000; i++)
         fprintf(lines, i % 50000 == 0 ? "{\"text\": %d}\n" : "{\"text\": \"line %d of many, that is not short\"}\n", i);
@@ -374,7 +359,6 @@ static void count_progress(void *arg, int64_t done, int64_t total)
 static void test_progress(void **state)
 {
     int64_t last = 0;
-    (void)state;
     write_text("a.txt", "ab");
     tokenize("out", "a.txt", NULL, &(clv_corpus_options){.progress = count_progress, .progress_arg = &last});
     assert_int_equal(last, 2);

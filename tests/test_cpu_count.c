@@ -1,20 +1,13 @@
 /* test_cpu_count.c - the cores that a process may use, and what a command takes where nothing is said. */
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 #include "base/hardware/resource_limits.h"
 #include "cleave/machine.h"
 #include "cli_run.h"
+#include "unit_test.h"
 
 static char out[CLI_OUTPUT];
 
@@ -32,7 +25,6 @@ static void write_in(const char *folder, const char *name, const char *text)
 static void test_quota(void **state)
 {
     char mount[256], inner[300], leaf[340];
-    (void)state;
     snprintf(mount, sizeof mount, "%s/cgroup2", cli_folder());
     snprintf(inner, sizeof inner, "%s/a", mount);
     snprintf(leaf, sizeof leaf, "%s/b", inner);
@@ -56,7 +48,6 @@ static void test_quota(void **state)
 static void test_quota_of_version_1(void **state)
 {
     char mount[256];
-    (void)state;
     snprintf(mount, sizeof mount, "%s/cgroup1", cli_folder());
     mkdir(mount, 0700);
     write_in(mount, "cpu.cfs_quota_us", "-1\n");
@@ -70,7 +61,6 @@ static void test_affinity(void **state)
 {
     cpu_set_t all, one;
     clv_cpu_info cpu = {.size = sizeof cpu};
-    (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
     assert_in_range(clv_usable_cpus(), 1, CPU_COUNT(&all));
     assert_in_range(clv_usable_cores(), 1, clv_usable_cpus());
@@ -111,7 +101,6 @@ static void test_whole_machine(void **state)
     static const bool generates[] = {false, true, true, true, false};
     char line[64];
     int cores = clv_usable_cores(), n = 0;
-    (void)state;
     snprintf(line, sizeof line, ": on all %d cores, as with -t", cores); /* -tp is one, too */
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         cli_start_by("env -u OMP_NUM_THREADS");
@@ -133,7 +122,6 @@ static void test_whole_machine(void **state)
 /* Stacks of OpenMP's threads that a product would leave are refused, and not found out by its end. */
 static void test_openmp_stacks(void **state)
 {
-    (void)state;
 #ifdef _OPENMP
     cli_start_by("env OMP_STACKSIZE=128k");
     assert_int_equal(cli_run(out, "bench gemm --m 100 --n 100 --k 100 --threads 2 --repeat 1"), 2);
@@ -148,7 +136,6 @@ static void test_openmp_stacks(void **state)
 /* libgomp says what it has read: when the command began, and, where there are cores to share, when it began again. */
 static void test_openmp_spins_less(void **state)
 {
-    (void)state;
 #ifdef _OPENMP
     cli_start_by("env -u GOMP_SPINCOUNT -u OMP_WAIT_POLICY OMP_DISPLAY_ENV=verbose");
     assert_int_equal(cli_run(out, "version"), 0);

@@ -2,15 +2,9 @@
  * bit for bit on every mesh; one without attention, with keys of its own; and what is refused. */
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/evaluate.h"
 #include "cleave/family.h"
@@ -20,6 +14,7 @@
 #include "golden_path.h"
 #include "must.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 enum { B = 2, S = 5, TOKENS = 6 };
 
@@ -191,7 +186,6 @@ static clv_model *open_on(const char *path, int tp, int config_only)
 static int set_up(void **state)
 {
     char command[4500];
-    (void)state;
     if (!mkdtemp(folder) || clv_model_register_family(&twin, &err) != CLV_OK ||
         clv_model_register_family(&bag, &err) != CLV_OK)
         return -1;
@@ -238,7 +232,6 @@ static void write_tokens(const char *path, int tp, int64_t *out)
 
 static void test_equals_llama(void **state)
 {
-    (void)state;
     for (int tp = 1; tp <= 3; tp++) {
         int64_t n, m, ours[TOKENS], theirs[TOKENS];
         float *a = logits_of(golden_path("llama"), tp, &n), *b = logits_of(in_folder("twin"), tp, &m);
@@ -256,7 +249,6 @@ static void test_describes_itself(void **state)
 {
     clv_model *model = open_on(in_folder("bag"), 1, 1);
     clv_model_info info = {.size = sizeof info};
-    (void)state;
     must(clv_model_get_info(model, &info, &err), &err);
     assert_string_equal(info.family, "bag");
     assert_true(info.hidden == 8 && info.layers == 2 && info.ffn == 32 && info.heads == 1 && info.vocab == 20);
@@ -273,7 +265,6 @@ static void test_dropout_refused(void **state)
     clv_trainer_options options = {.size = sizeof options, .batch = 2, .seq = 4, .schedule = &schedule, .dropout = 0.1};
     clv_model *model = open_on(in_folder("twin"), 1, 0);
     clv_trainer *trainer;
-    (void)state;
     for (int i = 0; i < 2; i++) {
         clv_error why = {0};
         assert_int_equal(clv_trainer_new(&trainer, model, &options, &why), CLV_EUNSUPPORTED);
@@ -289,7 +280,6 @@ static void test_trains_and_saves(void **state)
     const clv_lr_schedule schedule = {.peak = 0.01, .steps = 4};
     const clv_trainer_options options = {.batch = B, .seq = S, .schedule = &schedule, .seed = 5};
     double first = 0;
-    (void)state;
     for (int tp = 1; tp <= 3; tp++) {
         clv_model *model = open_on(in_folder("bag"), tp, 1), *saved;
         clv_trainer *t;
@@ -336,7 +326,6 @@ static void refuse_config(const char *text, clv_status code, const char *message
 
 static void test_configs_refused(void **state)
 {
-    (void)state;
     refuse_config("{\"model_type\": \"bag\", \"depth\": 2, \"vocab_size\": 20}", CLV_EFORMAT, "width");
     refuse_config("{\"model_type\": \"bag\", \"width\": 8, \"depth\": 2, \"vocab_size\": 20, \"repeats\": 4}",
                   CLV_EFORMAT, "valid: 1 to 3");
@@ -412,7 +401,6 @@ static void refuse_parameter(clv_family_parameter second, const char *message)
 static void test_families_refused(void **state)
 {
     clv_family f = bag;
-    (void)state;
     refuse(NULL, CLV_EINVAL, "a family must not be NULL");
     refuse(&bag, CLV_EEXIST, "\"bag\" is known already");
     f.model_type = "llama";
@@ -535,7 +523,6 @@ static void test_graphs_refused(void **state)
         {RIGHT, CLV_FORWARD_LOGITS, CLV_OK, ""},
     };
     clv_error why;
-    (void)state;
     f.model_type = "wrong";
     f.hidden = wrong_hidden;
     f.head = wrong_head;
@@ -557,7 +544,6 @@ static void test_among_others(void **state)
     clv_model *model = open_on(in_folder("wrong"), 2, 1);
     clv_graph *graph = must_graph("model=2");
     clv_value hidden;
-    (void)state;
     wrongs = RIGHT;
     clv_state(graph, "mine", CLV_F32, 1, (int64_t[]){3}, NULL, (clv_init){0});
     clv_graph_push_scope(graph, "tower");
@@ -577,7 +563,6 @@ static void test_saves_f64(void **state)
     clv_model *model, *saved;
     clv_trainer *t;
     clv_train_step step = {.size = sizeof step};
-    (void)state;
     must(clv_model_open(&model, in_folder("bag"), &(clv_model_options){.dtype = CLV_F64, .config_only = 1}, &err),
          &err);
     must(clv_trainer_new(&t, model, &options, &err), &err);
@@ -614,7 +599,6 @@ static void test_threads(void **state)
 {
     pthread_t threads[8];
     int made = 0;
-    (void)state;
     for (int i = 0; i < 8; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, state_families, (void *)(intptr_t)i), 0);
     for (int i = 0; i < 8; i++) {

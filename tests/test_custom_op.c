@@ -2,20 +2,15 @@
  * like others; defs and rules that do not hold, which get errors; the registry. */
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/cleave.h"
 #include "elementwise_op.h"
 #include "graph_interpreter.h"
 #include "must.h"
+#include "unit_test.h"
 
 /* ---- mix: y = s * x * w, or s * x without w; elementwise, in place, with a workspace that it goes through ---- */
 
@@ -39,13 +34,11 @@ static clv_status mix_shape(const clv_op *op, const clv_type *in, clv_type *out,
 
 static size_t mix_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    (void)op, (void)out;
     return (size_t)clv_view_elems(&in[0]) * sizeof(double);
 }
 
 static clv_op_cost mix_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
-    (void)op, (void)in;
     double n = (double)clv_type_elems(&out[0]);
     return (clv_op_cost){.flops = 2 * n, .bytes = 3 * n * (double)clv_dtype_size(out[0].dtype)};
 }
@@ -56,7 +49,6 @@ static clv_status mix_run(const clv_call *call, clv_error *err)
     const clv_view *x = &call->in[0], *y = &call->out[0];
     double *scaled = call->workspace;
     int64_t n = clv_view_elems(y);
-    (void)err;
     for (int64_t i = 0; i < n; i++)
         scaled[i] = a->s * clv_dtype_load(x->dtype, x->data, i);
     for (int64_t i = 0; i < n; i++) {
@@ -116,7 +108,6 @@ static void mix_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_
 
 static clv_status rows_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     if (in[0].rank != 2)
         return clv_fail(err, CLV_ESHAPE, "x[N,F] is needed");
     out[0] = (clv_type){.dtype = in[0].dtype, .rank = 1, .shape = {in[0].shape[0]}};
@@ -125,7 +116,6 @@ static clv_status rows_shape(const clv_op *op, const clv_type *in, clv_type *out
 
 static void rows_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)op, (void)out;
     int n = clv_rule_add_factor(rule, in[0].shape[0], CLV_REDUCTION_NONE),
         f = clv_rule_add_factor(rule, in[0].shape[1], CLV_REDUCTION_SUM);
     clv_rule_operand_dim(rule, 0, 0, n);
@@ -137,7 +127,6 @@ static void rows_rule(const clv_op *op, const clv_type *in, const clv_type *out,
 static clv_status rows_run(const clv_call *call, clv_error *err)
 {
     int64_t columns = call->in[0].shape[1];
-    (void)err;
     for (int64_t n = 0; n < call->out[0].shape[0]; n++) {
         double sum = 0;
         for (int64_t f = 0; f < columns; f++)
@@ -197,7 +186,6 @@ static void must_have_failed(clv_graph *graph, clv_status code, const char *text
 static void test_rules_and_gradients(void **state)
 {
     clv_graph *graph = must_graph("x=1");
-    (void)state;
     clv_value in[] = {clv_input(graph, "x", CLV_F64, 2, wide, NULL), clv_input(graph, "w", CLV_F64, 2, wide, NULL)};
     clv_value y = summed(graph, mixed(graph, mixed(graph, in[0], in[1], 0.5), CLV_NONE, 3));
     must_be_ok(graph);
@@ -256,7 +244,6 @@ static void test_same_as_the_librarys(void **state)
         clv_dtype dtype;
         double tolerance;
     } dtypes[] = {{CLV_F64, 1e-24}, {CLV_F32, 1e-8}, {CLV_BF16, 0.3}};
-    (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
         for (size_t t = 0; t < sizeof dtypes / sizeof *dtypes; t++) {
             double worst = differ_on(cases[c].mesh, cases[c].x, cases[c].w, dtypes[t].dtype);
@@ -266,13 +253,12 @@ static void test_same_as_the_librarys(void **state)
         }
 }
 
-/* A loss may be its own seed, and two values each other's: nothing is told of a cotangent's primal for ever. */
+/* A loss may be its own seed, and two values each other's: the search for a cotangent's primal ends. */
 static void test_seeds_that_are_losses(void **state)
 {
     clv_graph *graph = must_graph("m=2");
     clv_error err = {0};
     clv_program *program;
-    (void)state;
     clv_layout cut = clv_graph_layout(graph, 2, "_,m");
     clv_value x = clv_input(graph, "x", CLV_F32, 2, wide, &cut), d[3];
     clv_value a = summed(graph, mixed(graph, x, CLV_NONE, 2)), b = summed(graph, mixed(graph, x, CLV_NONE, 3));
@@ -286,13 +272,12 @@ static void test_seeds_that_are_losses(void **state)
     clv_graph_free(graph);
 }
 
-/* A sum over a split dimension costs one reduction, which is told with the op's name; explain knows its factor's. */
+/* A sum over a split dimension costs one reduction, reported with the op's name; explain prints its factor's. */
 static void test_named_by_reports(void **state)
 {
     clv_graph *graph = must_graph("m=2");
     clv_error err = {0};
     clv_program *program;
-    (void)state;
     clv_layout cut = clv_graph_layout(graph, 2, "_,m");
     clv_value x = clv_input(graph, "x", CLV_F32, 2, wide, &cut);
     clv_graph_push_scope(graph, "layers.3");
@@ -321,7 +306,6 @@ static void test_attributes_differ(void **state)
     clv_program *program;
     clv_session *session;
     double x[N * F], y[2][N * F];
-    (void)state;
     for (int i = 0; i < N * F; i++)
         x[i] = i;
     clv_value in = clv_input(graph, "x", CLV_F64, 2, wide, NULL);
@@ -343,7 +327,6 @@ static void test_example(void **state)
 {
     const char *build = getenv("CLV_BUILD_DIR");
     char line[4200];
-    (void)state;
     for (int ranks = 1; ranks <= 4; ranks++) {
         snprintf(line, sizeof line, "'%s/examples/custom_op' model=%d threads | grep -qx 'the same'",
                  build ? build : "build", ranks);
@@ -357,29 +340,24 @@ static void test_example(void **state)
 
 static clv_status says_nothing(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op, (void)in, (void)out, (void)err;
     return CLV_ESHAPE;
 }
 static clv_status too_large(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op, (void)in, (void)err;
     out[0] = (clv_type){.dtype = CLV_F32, .rank = 99};
     return CLV_OK;
 }
 static void nothing_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)op, (void)in, (void)out, (void)rule;
 }
 static clv_status left_with;
 static clv_status leave(const clv_call *call, clv_error *err)
 {
-    (void)call, (void)err;
     return left_with; /* without a message */
 }
 static clv_op_cost told = {.flops = -1};
 static clv_op_cost as_told(const clv_op *op, const clv_type *in, const clv_type *out)
 {
-    (void)op, (void)in, (void)out;
     return told;
 }
 
@@ -438,7 +416,6 @@ static void test_bad_definitions(void **state)
         {ALMOST(.size = 8), CLV_EINVAL, "a struct whose size is 8"},
     };
 #pragma GCC diagnostic pop
-    (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         clv_error err = {0};
         clv_graph *graph = must_graph("m=2");
@@ -455,7 +432,6 @@ static void test_bad_definitions(void **state)
 static void test_words(void **state)
 {
     clv_op_def named = {GOOD};
-    (void)state;
     named.name = "test.named";
     named.display_name = "the square";
     assert_int_equal(clv_op_register(&named, NULL), CLV_OK);
@@ -475,7 +451,6 @@ static void test_versions(void **state)
         void *later;
     } newer = {.def = {GOOD}};
     clv_error err = {0};
-    (void)state;
     newer.def.size = sizeof newer;
     newer.def.name = "test.newer";
     newer.later = &newer;
@@ -539,7 +514,6 @@ static void test_bad_calls(void **state)
         {&large, NULL, 1, true, CLV_ELIMIT, "test.large: a tensor of 99 dimensions"},
         {&costly, NULL, 1, true, CLV_EINVAL, "test.costly: it costs -1 flops"},
     };
-    (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         clv_graph *graph = must_graph("m=2");
         if (cases[c].def) {
@@ -561,7 +535,7 @@ static void test_bad_calls(void **state)
     emit_hostile(graph, &costly, NULL, 1, true);
     assert_int_equal(clv_graph_clear_error(graph), CLV_OK);
     clv_value x = clv_input(graph, "next", CLV_F32, 2, wide, NULL);
-    assert_int_equal(x.id, 2); /* behind "x": what failed has made no value */
+    assert_int_equal(x.id, 2); /* right after "x": a failed call makes no value */
     clv_emit(graph, &rows, NULL, &x, 1, NULL);
     must_have_failed(graph, CLV_EINVAL, "room for its results");
     clv_emit(NULL, &rows, NULL, &x, 1, &x);
@@ -576,7 +550,6 @@ static void bad_rule(const clv_op *op, const clv_type *in, const clv_type *out, 
     int n = clv_rule_add_factor(r, N, CLV_REDUCTION_NONE), f = clv_rule_add_factor(r, F, CLV_REDUCTION_NONE);
     int huge = clv_rule_add_factor(r, INT64_MAX, CLV_REDUCTION_NONE),
         one = clv_rule_add_factor(r, 1, CLV_REDUCTION_NONE);
-    (void)in, (void)out;
     for (const char *c = wrong; *c; c++) {
         int last = 0;
         if (*c == 'a') /* a factor of another size */
@@ -672,7 +645,6 @@ static void test_bad_rules(void **state)
         {"v", CLV_EINVAL, "there is no factor -99"},
         {"w", CLV_EINVAL, "there is no factor 99"},
     };
-    (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         clv_graph *graph = must_graph("m=2");
         emit_hostile(graph, &def, cases[c].wrong, 1, true);
@@ -684,12 +656,10 @@ static void test_bad_rules(void **state)
 
 static void wrong_type(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
-    (void)op;
     d_in[0] = clv_cast(graph, d_out[0], CLV_F64);
 }
 static void other_graph(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
-    (void)graph, (void)op, (void)d_out;
     d_in[0] = (clv_value){1 << 20};
 }
 
@@ -716,7 +686,6 @@ static void test_bad_gradients(void **state)
         "test.hostile has no gradient",
         "the gradient of test.wrong_type: the cotangent of operand 0 is f64[]; f32[] is needed",
         "test.other_graph: the cotangent of operand 0 is not a value of this graph"};
-    (void)state;
     for (int i = 0; i < 3; i++) {
         clv_graph *graph = must_graph("m=2");
         clv_value x = clv_input(graph, "x", CLV_F32, 0, NULL, NULL), y, d;
@@ -728,14 +697,12 @@ static void test_bad_gradients(void **state)
 
 static clv_status no_status(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op, (void)err;
     out[0] = in[0];
     return (clv_status)-3;
 }
 
 static clv_status no_type(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op, (void)in, (void)out, (void)err;
     return CLV_OK;
 }
 
@@ -756,7 +723,6 @@ static void test_shape_without_a_type(void **state)
                                    .shape = no_type,
                                    .rule = nothing_rule,
                                    .run = leave};
-    (void)state;
     expect_shape_refused(&def, "test.no_type: its shape() states no type of result 0");
 }
 
@@ -769,7 +735,6 @@ static void test_shape_without_a_status(void **state)
                                    .shape = no_status,
                                    .rule = nothing_rule,
                                    .run = leave};
-    (void)state;
     expect_shape_refused(&def, "test.no_status: its shape() returned -3, which is no status");
 }
 
@@ -778,7 +743,6 @@ static void test_kernel_without_a_message(void **state)
     clv_graph *graph = must_graph("m=2");
     clv_program *program;
     static const clv_op_def def = {GOOD};
-    (void)state;
     clv_value x = clv_fill(graph, CLV_F32, 2, wide, 1), y;
     clv_emit(graph, &def, NULL, &x, 1, &y);
     clv_output(graph, "y", y, NULL);
@@ -802,13 +766,11 @@ static void test_kernel_without_a_message(void **state)
 /* A workspace that falls as shards grow, so that what is planned for the largest shard is too little for others. */
 static size_t falling_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    (void)op, (void)out;
     return 4096 - 512 * (size_t)in[0].shape[0];
 }
 
 static clv_status use_workspace(const clv_call *call, clv_error *err)
 {
-    (void)err;
     memset(call->workspace, 1, falling_workspace(call->op, call->in, call->out));
     memcpy(call->out[0].data, call->in[0].data, (size_t)clv_view_elems(&call->in[0]) * sizeof(float));
     return CLV_OK;
@@ -831,7 +793,6 @@ static void test_falling_workspace(void **state)
     } cases[] = {{"m=5", 0, "rank 0, test.falling: it needs a workspace of 3584 bytes on this rank, 3072 are planned"},
                  {"m=4", 0, "rank 0, test.falling: it needs a workspace of 3584 bytes on this rank, 3072 are planned"},
                  {"m=2", -1, ""}};
-    (void)state;
     for (int check = 0; check < 2; check++)
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
             clv_graph *graph = must_graph(cases[c].mesh);
@@ -861,7 +822,6 @@ static void test_falling_workspace(void **state)
 /* Largest where there are more rows than columns, so on neither the first rank nor that of the largest shard. */
 static size_t ridge_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    (void)op, (void)out;
     return in[0].shape[0] > in[0].shape[1] ? 4096 : 64;
 }
 
@@ -881,7 +841,6 @@ static void test_workspace_of_a_later_rank(void **state)
     clv_session *session;
     clv_error err = {0};
     float x[9] = {0}, out[9];
-    (void)state;
     clv_value in = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){3, 3}, &cut), y;
     clv_emit(graph, &def, NULL, &in, 1, &y);
     clv_output(graph, "y", y, &cut);
@@ -918,7 +877,6 @@ static void test_registry(void **state)
     pthread_t threads[THREADS];
     int number[THREADS], before = 0, after = 0;
     void *failed;
-    (void)state;
     for (const clv_op_def *def = clv_op_next(NULL); def; def = clv_op_next(def)) {
         before++;
         assert_ptr_equal(clv_op_find(def->name), def); /* a name is there once */
@@ -945,7 +903,6 @@ static void test_registry(void **state)
 /* An op of a name that is known is that one only if nothing about it is another. */
 static clv_op_cost nothing_costs(const clv_op *op, const clv_type *in, const clv_type *out)
 {
-    (void)op, (void)in, (void)out;
     return (clv_op_cost){0};
 }
 
@@ -966,7 +923,6 @@ static void test_another_of_the_name(void **state)
                               .run = leave};
     enum { FIELDS = 15 };
     clv_op_def other[FIELDS];
-    (void)state;
     for (int i = 0; i < FIELDS; i++)
         other[i] = first;
     other[0].min_in = 0;
@@ -997,7 +953,6 @@ static void test_nothing_given(void **state)
 {
     clv_error err = {0};
     clv_type type = {0};
-    (void)state;
     assert_int_equal(clv_op_register(NULL, &err), CLV_EINVAL);
     assert_null(clv_op_find(NULL));
     assert_null(clv_op_name(NULL));
@@ -1039,7 +994,6 @@ static clv_status print_shape(const clv_op *op, const clv_type *in, clv_type *ou
     clv_mesh mesh;
     char part[6];
     int n;
-    (void)err;
     must(clv_mesh_parse(&mesh, "m=2", NULL), &(clv_error){0});
     n = clv_op_print_attrs(printed, sizeof printed, op, &mesh);
     assert_int_equal(n, strlen(printed));
@@ -1073,7 +1027,6 @@ static void test_attributes_as_text(void **state)
                                    .run = leave};
     clv_graph *graph = must_graph("m=2");
     all_attrs a;
-    (void)state;
     memset(&a, 0, sizeof a);
     a = (all_attrs){{1, 2}, 3, 0.5, true, "fo\x1b[\xffur", {{5, 6}}, CLV_BF16, clv_graph_layout(graph, 2, "_,m")};
     clv_value x = clv_input(graph, "x", CLV_F32, 2, wide, NULL), y;
@@ -1088,7 +1041,6 @@ static void test_attributes_as_text(void **state)
 /* What accessors say of an op that is there. */
 static void see(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
-    (void)graph, (void)d_out, (void)d_in;
     assert_string_equal(clv_op_name(op), "here.test.seen");
     assert_int_equal(clv_op_operand_count(op), 2);
     assert_true(clv_valid(clv_op_operand(op, 0)) && clv_op_operand(op, 1).id == 0 && clv_op_operand(op, 2).id == 0 &&
@@ -1108,7 +1060,6 @@ static void test_accessors(void **state)
                                    .gradient = see,
                                    .run = leave};
     clv_graph *graph = must_graph("m=2");
-    (void)state;
     clv_value in[2] = {clv_input(graph, "x", CLV_F32, 2, wide, NULL), CLV_NONE}, y, d;
     clv_graph_push_scope(graph, "here");
     clv_emit(graph, &def, NULL, in, 2, &y);

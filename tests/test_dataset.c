@@ -1,15 +1,8 @@
 /* test_dataset.c - token files and rows as training data: the order of an epoch, batches that depend on (seed, step,
  * row) alone, the bytes of a token file, and the files to refuse. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/checkpoint.h"
 #include "cleave/data.h"
@@ -17,7 +10,7 @@
 #include "must.h"
 #include "temp_folder.h"
 #include "tokens/data/epoch_shuffle.h"
-#include "tokens/data/token_file.h"
+#include "unit_test.h"
 
 /* ---- the order ---- */
 
@@ -36,7 +29,6 @@ static void expect_permutation(uint64_t seed, int64_t epoch, int64_t n)
 
 static void test_permutations(void **state)
 {
-    (void)state;
     for (int64_t n = 1; n < 70; n++)
         expect_permutation(n % 3 == 0 ? UINT64_MAX : (uint64_t)n, n % 5, n);
     for (int64_t n = 255; n < 4100; n = 4 * n + 1) /* 2^8, 2^10, 2^12: about where there is another bit */
@@ -45,7 +37,7 @@ static void test_permutations(void **state)
     expect_permutation(1, 0, 100003);
 }
 
-/* Of another seed, or another epoch, there is another order; and no item stands where it stood more often than once. */
+/* Another seed, or another epoch, gives another order, in which at most one item keeps its position. */
 static void test_orders_differ(void **state)
 {
     enum { N = 10000 };
@@ -53,7 +45,6 @@ static void test_orders_differ(void **state)
         uint64_t seed;
         int64_t epoch;
     } of[] = {{1, 0}, {1, 1}, {2, 0}, {1 + (UINT64_C(1) << 32), 0}, {1, INT64_C(1) << 32}};
-    (void)state;
     for (size_t a = 0; a < 5; a++)
         for (size_t b = 0; b < a; b++) {
             int same = 0;
@@ -74,7 +65,6 @@ static void test_order_stays(void **state)
     static const int64_t first[] = {658, 416, 806, 825},
                          large[] = {INT64_C(4399225271929532189), INT64_C(3325916291920580885),
                                     INT64_C(1645365715753969493), INT64_C(1291250565349280532)};
-    (void)state;
     for (int64_t i = 0; i < 4; i++) {
         assert_int_equal(clv_epoch_shuffle_index(1, 0, 1000, i), first[i]);
         assert_int_equal(clv_epoch_shuffle_index(3, 2, INT64_C(1) << 62, i), large[i]);
@@ -115,7 +105,6 @@ static void test_scoring(void **state)
 {
     enum { N = 24, SEQ = 4, ROWS = (N - 1) / SEQ };
     static const int64_t vocabularies[] = {65536, 65537, INT32_MAX};
-    (void)state;
     for (int v = 0; v < 3; v++)
         for (int cut = 1; cut < N; cut++) {
             int32_t all[N], ids[ROWS * SEQ], labels[ROWS * SEQ];
@@ -141,7 +130,6 @@ static void test_epochs(void **state)
 {
     enum { SEQ = 3, N = 50, BATCH = 10, EPOCH = N / BATCH };
     int32_t all[N * SEQ + 1], ids[2][N * SEQ], labels[2][N * SEQ], part[2][4 * SEQ];
-    (void)state;
     for (int i = 0; i <= N * SEQ; i++)
         all[i] = i;
     write_ids("a", 1000, all, NULL, N * SEQ + 1);
@@ -178,7 +166,6 @@ static void test_masked(void **state)
     enum { N = 10000, SEQ = 4999, ROWS = 2 };
     static int32_t all[N], ids[ROWS * SEQ], labels[ROWS * SEQ];
     static uint8_t learned[N];
-    (void)state;
     for (int i = 0; i < N; i++) {
         all[i] = i;
         learned[i] = i % 7 < 3 || i % 11 == 0;
@@ -197,7 +184,6 @@ static void test_long_file(void **state)
     enum { N = (1 << 20) + 12345, SEQ = 1000 };
     static int32_t ids[SEQ], labels[SEQ];
     int32_t *all = malloc(N * sizeof *all);
-    (void)state;
     assert_non_null(all);
     for (int i = 0; i < N; i++)
         all[i] = i;
@@ -243,7 +229,6 @@ static void test_format(void **state)
     clv_error err = {0};
     char *bytes;
     size_t size;
-    (void)state;
     must(open_bytes(plain, sizeof plain, 0, &err), &err);
     assert_int_equal(clv_token_writer_create(&w, in_folder("a"), &o, NULL), CLV_OK);
     assert_int_equal(clv_token_writer_add(w, ids, NULL, 3, NULL), CLV_OK);
@@ -303,7 +288,6 @@ static void test_refused(void **state)
     clv_data *data;
     clv_error err = {0};
     const char *path;
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         memcpy(bytes, plain, sizeof plain);
         bytes[wrong[i].at] = wrong[i].to;
@@ -334,7 +318,6 @@ static void test_wrong_calls(void **state)
     clv_token_writer_options o = {.size = sizeof o, .vocab = 2, .end_id = -1};
     clv_error err = {0};
     clv_data_info info = {0};
-    (void)state;
     write_ids("a", 1000, (const int32_t[]){1, 2, 3, 4, 5}, NULL, 5);
     clv_data *data = open_ids("a", NULL, &(clv_data_options){.seq = 2});
     static const int64_t wrong[][4] = {{-1, 4, 0, 1}, {0, 0, 0, 1},         {0, 4, -1, 1}, {0, 4, 0, 0},
@@ -408,7 +391,6 @@ static void test_rows(void **state)
     enum { N = 3, SEQ = 2 };
     static const int64_t rows[N * SEQ] = {0, 1, 2, 3, 4, 5}, given[N * SEQ] = {9, -100, 8, 7, -100, 6};
     int32_t ids[2 * SEQ], labels[2 * SEQ];
-    (void)state;
     write_rows("r.safetensors", "ids", rows, NULL, NULL, 0, N, SEQ);
     clv_data *data = open_ids("r.safetensors", NULL, &(clv_data_options){.sequential = 1});
     clv_data_info info = info_of(data);
@@ -440,7 +422,6 @@ static void test_rows_refused(void **state)
 {
     static const int64_t rows[] = {0, 1, 2, 3, 4, -5}, good[] = {0, 1, 2, 3, 4, 5}, low[] = {0, 1, -100, -99, 4, 5};
     const clv_data_options any = {.seq = 0}, three = {.seq = 3}, four = {.vocab = 4};
-    (void)state;
     write_rows("r.safetensors", "ids", rows, NULL, NULL, 0, 3, 2);
     expect_rows_refused(&any, CLV_EINVAL, "ids is -5 at [2,1]");
     write_rows("r.safetensors", "ids", good, "labels", low, 2, 3, 2);
@@ -467,7 +448,6 @@ static void test_texts(void **state)
     int32_t ids[4], labels[4];
     clv_data *data, *none;
     clv_error err = {0};
-    (void)state;
     assert_int_equal(clv_file_write(in_folder("t.txt"), "abcd", 4, NULL), CLV_OK);
     assert_int_equal(clv_file_write(in_folder("t.jsonl"), "{\"text\": \"x\"}\n", 14, NULL), CLV_OK);
     write_ids("a.txt", 300, (const int32_t[]){7, 8, 9, 10, 11, 12}, NULL, 6);
@@ -516,7 +496,7 @@ static clv_status counted_batch(void *arg, int64_t step, int32_t *ids, int32_t *
     return clv_data_batch(s->data, step, 3, 0, 3, ids, labels, mask, err);
 }
 
-/* The same batches as when they are asked for, each begun before it is; and what fails is told at its step. */
+/* Prefetching gives the same batches, each made in advance; a failure is reported at its step. */
 static void test_prefetch(void **state)
 {
     enum { FROM = 4 };
@@ -525,7 +505,6 @@ static void test_prefetch(void **state)
     const uint8_t *mask;
     clv_prefetch *ahead;
     clv_error err = {0};
-    (void)state;
     for (int i = 0; i < 40; i++)
         corpus[i] = i * 7 % 40;
     write_ids("ahead", 40, corpus, NULL, 40);
@@ -534,7 +513,7 @@ static void test_prefetch(void **state)
     for (int64_t step = FROM; step < FAILS_AT; step++) {
         assert_int_equal(clv_prefetch_next(ahead, &got, &learned, &mask, NULL), CLV_OK);
         assert_null(mask);
-        while (source.begun != step + 1) /* nobody has asked for it */
+        while (source.begun != step + 1) /* not requested yet */
             usleep(100);
         assert_int_equal(clv_data_batch(source.data, step, 3, 0, 3, ids, labels, NULL, NULL), CLV_OK);
         assert_memory_equal(got, ids, sizeof ids);

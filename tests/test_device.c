@@ -1,21 +1,16 @@
 /* test_device.c - sessions on a device that is not the host (mock_device.c): its names, what it refuses, which ops run
  * on the host for it and are counted, failures that come late; and what kernels may ask of the rank that runs them.
  * Other tests run on it as they are (ctest -L device). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/cleave.h"
 #include "device/device.h"
 #include "elementwise_op.h"
 #include "mock_device.h"
 #include "must.h"
+#include "unit_test.h"
 
 enum { RANKS = 3, N = 10 };
 
@@ -51,7 +46,6 @@ static _Atomic int threads_of[RANKS];
 
 static size_t act_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    (void)op, (void)out;
     return (size_t)clv_view_elems(&in[0]) * sizeof(float);
 }
 
@@ -88,7 +82,6 @@ static clv_status act_run(const clv_call *call, clv_error *e)
 
 static clv_status count_run(const clv_call *call, clv_error *e)
 {
-    (void)call, (void)e;
     atomic_fetch_add(&behind, 1);
     return CLV_OK;
 }
@@ -140,7 +133,6 @@ static clv_status run(clv_session *session, const clv_program *program, float *y
 
 static void test_names(void **state)
 {
-    (void)state;
     static const clv_device_backend other = {.name = "other"};
     const clv_device_backend *found;
     clv_mesh mesh;
@@ -173,7 +165,6 @@ static void test_names(void **state)
 
 static void test_refused(void **state)
 {
-    (void)state;
     clv_mesh mesh;
     clv_session *session = NULL;
     clv_session_options check = {.size = sizeof check, .device = "mock", .check = 1};
@@ -196,7 +187,6 @@ static void assert_result(const float *y)
 
 static void test_fallbacks(void **state)
 {
-    (void)state;
     what = ADD;
     const struct {
         const char *device;
@@ -236,7 +226,6 @@ static void test_not_taken(void **state)
     clv_program *program;
     clv_session_stats stats = {.size = sizeof stats};
     double x[N], y[N];
-    (void)state;
     must(clv_mesh_parse(&mesh, "x=3", &err), &err);
     must(clv_graph_new(&graph, &mesh, &err), &err);
     clv_value in = clv_input(graph, "x", CLV_F64, 1, (int64_t[]){N}, NULL);
@@ -261,7 +250,6 @@ static void test_not_taken(void **state)
 /* What was queued fails when it is finished, and the run with it. */
 static void test_late_failure(void **state)
 {
-    (void)state;
     what = FAIL_ONE;
     clv_program *program = build(&device_op);
     float x[N] = {0}, y[N];
@@ -281,7 +269,6 @@ static void test_late_failure(void **state)
 
 static void test_cancelled(void **state)
 {
-    (void)state;
     const char *const devices[] = {"cpu", "mock"};
     for (int d = 0; d < 2; d++) {
         clv_program *program = build(&host_op);
@@ -302,10 +289,9 @@ static void test_cancelled(void **state)
     }
 }
 
-/* Once a rank has failed, others begin no op any more, though they wait for nobody. */
+/* Once a rank has failed, others begin no further op, even if they wait for no rank. */
 static void test_no_op_behind_a_failure(void **state)
 {
-    (void)state;
     clv_graph *graph = must_graph("x=3");
     clv_program *program;
     float x[N] = {0}, y[N];
@@ -331,7 +317,6 @@ static void test_no_op_behind_a_failure(void **state)
 /* A kernel that is called by hand has no rank. */
 static void test_no_context(void **state)
 {
-    (void)state;
     const clv_call call = {0};
     assert_int_equal(clv_call_rank(&call), 0);
     assert_int_equal(clv_call_threads(&call), 1);
@@ -345,13 +330,11 @@ static void test_no_context(void **state)
 
 static clv_status add_up(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out, clv_error *e)
 {
-    (void)arg;
     return clv_spmd_all_reduce(&out[0], spmd, &in[0], CLV_REDUCTION_SUM, "x", e);
 }
 
 static clv_status read_state(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out, clv_error *e)
 {
-    (void)arg, (void)in, (void)out;
     clv_local_tensor w;
     return clv_spmd_state(&w, spmd, "w", e);
 }
@@ -374,7 +357,6 @@ static clv_program *build_state(void)
 /* Their memory is the host's on any device; state is not. */
 static void test_by_hand(void **state)
 {
-    (void)state;
     clv_session *session = open_session("mock", NULL);
     clv_program *program = build_state();
     float x[N], y[N] = {0};
@@ -394,7 +376,6 @@ static void test_by_hand(void **state)
 
 static int add_mock(void **state)
 {
-    (void)state;
     mock_device_add();
     mock_device_add();
     return 0;

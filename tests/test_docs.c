@@ -1,18 +1,13 @@
 /* test_docs.c - what README.md and docs say that a command prints is what it prints. Blocks that begin as one of those
  * below are run; "..." stands for the rest of the output. */
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cleave/model.h"
+#include "unit_test.h"
 
 /* Commands whose output is the same everywhere: no times of this machine, no files. */
 static const char *const checked[] = {"$ cleave einsum ",
@@ -96,7 +91,6 @@ static int for_lines(const char *of, line_fn *check)
 
 static int check_output(FILE *doc, char *line, const char *folder, const char *page)
 {
-    (void)folder;
     line[strcspn(line, "\n")] = '\0';
     if (!is_checked(line))
         return 0;
@@ -106,7 +100,6 @@ static int check_output(FILE *doc, char *line, const char *folder, const char *p
 
 static void test_outputs(void **state)
 {
-    (void)state;
     assert_true(for_lines(".", check_output) > 0);
     assert_true(for_lines("docs", check_output) >= 8);
     for_lines("docs/contributing", check_output);
@@ -117,7 +110,6 @@ static int check_links(FILE *doc, char *line, const char *folder, const char *pa
 {
     char target[16384];
     int n = 0;
-    (void)doc;
     for (const char *link = strstr(line, "]("); link; link = strstr(link + 2, "](")) {
         int length = (int)strcspn(link + 2, ")#");
         if (length == 0 || strncmp(link + 2, "http", 4) == 0)
@@ -132,13 +124,12 @@ static int check_links(FILE *doc, char *line, const char *folder, const char *pa
 
 static void test_links(void **state)
 {
-    (void)state;
     assert_true(for_lines(".", check_links) > 10);
     assert_true(for_lines("docs", check_links) > 10);
     assert_true(for_lines("docs/contributing", check_links) > 0);
 }
 
-/* ---- what is added somewhere is told of ---- */
+/* ---- commands and ops are documented ---- */
 
 /* Whether a line of the page that begins with `begin` has `text` somewhere. */
 static bool has_line(const char *page, const char *begin, const char *text)
@@ -155,12 +146,11 @@ static bool has_line(const char *page, const char *begin, const char *text)
     return found;
 }
 
-/* Every command that there is stands in README's table of them. */
+/* README's table lists every command. */
 static void test_commands(void **state)
 {
     char command[4096], line[1024], name[64], cell[80];
     int n = 0;
-    (void)state;
     snprintf(command, sizeof command, "'%s/cleave' --help", path_of("CLV_BUILD_DIR"));
     FILE *help = popen(command, "r");
     assert_non_null(help);
@@ -183,7 +173,6 @@ static void test_families(void **state)
     char folder[] = "/tmp/cleave_test_XXXXXX", path[4096], cell[80];
     clv_error err = {0};
     clv_model *model;
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/config.json", folder);
     FILE *config = fopen(path, "w");
@@ -214,8 +203,6 @@ static int check_names(FILE *doc, char *line, const char *folder, const char *pa
     static const char *const tops[] = {"src/", "tests/", "scripts/", "examples/", "include/", "cmake/", "data/"};
     char path[16384];
     int n = 0;
-    (void)doc;
-    (void)folder;
     if (strcmp(page, "CHANGELOG.md") == 0)
         return 0;
     for (char *at = strchr(line, '`'), *end; at && (end = strchr(at + 1, '`')); at = strchr(end + 1, '`')) {
@@ -235,7 +222,6 @@ static int check_names(FILE *doc, char *line, const char *folder, const char *pa
 
 static void test_names(void **state)
 {
-    (void)state;
     assert_true(for_lines(".", check_names) > 3);
     assert_true(for_lines("docs", check_names) > 20);
     assert_true(for_lines("docs/contributing", check_names) > 10);

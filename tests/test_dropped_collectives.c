@@ -2,18 +2,14 @@
  * moved behind its first reader; the results must change, or the program must be refused. A test suite that passes
  * programs with a lost collective would pass a partitioner that forgets one. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/nn.h"
 #include "must.h"
 #include "runtime/session/session_internal.h"
+#include "unit_test.h"
 
 enum { B = 2, S = 6, M = 24, FFN = 40, HEADS = 6, MOST = 24, ROOM = 8192 };
 
@@ -121,7 +117,7 @@ static int first_reader(const clv_program *program, int i)
     return -1;
 }
 
-/* Moves instruction i to behind `reader`. */
+/* Moves instruction i to after `reader`. */
 static void delay(clv_program *program, int i, int reader)
 {
     clv_instruction late = program->instructions[i];
@@ -177,7 +173,6 @@ static void every_fault(const char *mesh, const char *preset)
 
 static void test_faults(void **state)
 {
-    (void)state;
     every_fault("model=2", "megatron");
     every_fault("model=2", "megatron-sp");
     every_fault("model=3", "megatron-sp");

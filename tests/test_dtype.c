@@ -1,18 +1,13 @@
 /* Element types: names, rounding, conversion. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/dtype.h"
 #include "tensor/float16.h"
+#include "unit_test.h"
 
 static void names_and_sizes(void **state)
 {
-    (void)state;
     clv_dtype d = CLV_F32;
     clv_error err = {0};
     for (int i = 0; i < CLV_DTYPE_COUNT; i++) {
@@ -32,7 +27,6 @@ static void names_and_sizes(void **state)
 /* Every 16-bit value survives the way through f32; NaN stays NaN. */
 static void halves_round_trip(void **state)
 {
-    (void)state;
     for (uint32_t b = 0; b < 65536; b++) {
         float x = clv_f32_of_bf16((uint16_t)b), y = clv_f32_of_f16((uint16_t)b);
         if (isnan(x))
@@ -50,7 +44,6 @@ static void halves_round_trip(void **state)
  * rounding through f32 would be wrong just beside the middle. */
 static void halves_round_to_nearest_even(void **state)
 {
-    (void)state;
     for (uint32_t b = 0; b + 1 < 0x7f80; b += 7) {
         double lo = clv_f32_of_bf16((uint16_t)b), hi = clv_f32_of_bf16((uint16_t)(b + 1)), middle = (lo + hi) / 2;
         uint16_t out[3];
@@ -86,7 +79,6 @@ static void halves_round_to_nearest_even(void **state)
 
 static void converts(void **state)
 {
-    (void)state;
     const float in[6] = {1.5f, -2.75f, 0.0f, 300.0f, NAN, -INFINITY};
     int32_t i32[6];
     uint8_t u8[6], truth[6];
@@ -109,7 +101,6 @@ static void converts(void **state)
 /* Unaligned buffers take the plain path and give the same bits. */
 static void converts_unaligned(void **state)
 {
-    (void)state;
     float in[9];
     uint16_t aligned[9];
     char raw[9 * 4 + 3], out[9 * 2 + 1];

@@ -1,38 +1,29 @@
 /* test_esm_golden.c - our ESM-2 against transformers' (model_golden.h). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include "model_golden.h"
 #include "models/config/model_config.h"
+#include "unit_test.h"
 
 /* As published: token dropout; with padding and mask tokens. */
 static void test_esm(void **state)
 {
-    (void)state;
     golden_run("esm");
 }
 
 /* A LayerNorm after the embedding, no token dropout. */
 static void test_esm_norm(void **state)
 {
-    (void)state;
     golden_run("esm_norm");
 }
 
 /* Token dropout without padding. */
 static void test_esm_whole(void **state)
 {
-    (void)state;
     golden_run("esm_whole");
 }
 
 /* Frequencies rounded to f16, as published; not tied. */
 static void test_esm_half(void **state)
 {
-    (void)state;
     golden_run("esm_half");
     golden_bf16("esm_half");
     golden_train("esm_half");
@@ -45,7 +36,6 @@ static void test_no_cache(void **state)
     clv_mesh mesh;
     clv_graph *graph;
     clv_error err = {0};
-    (void)state;
     assert_int_equal(clv_mesh_parse(&mesh, "model=1", NULL), CLV_OK);
     assert_int_equal(clv_graph_new(&graph, &mesh, NULL), CLV_OK);
     clv_build_inference(graph, &model, &build);
@@ -56,7 +46,6 @@ static void test_no_cache(void **state)
 
 static void test_bf16(void **state)
 {
-    (void)state;
     golden_bf16("esm");
     golden_bf16("esm_norm");
     golden_bf16("esm_whole");
@@ -64,7 +53,6 @@ static void test_bf16(void **state)
 
 static void test_train(void **state)
 {
-    (void)state;
     golden_train("esm");
 }
 

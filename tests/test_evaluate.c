@@ -1,22 +1,16 @@
 /* test_evaluate.c - all that a model makes of a batch, from C: the same on every mesh; where it is not finite; and what
  * is refused. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/checkpoint.h"
 #include "cleave/evaluate.h"
 #include "cleave/program.h"
 #include "golden_path.h"
 #include "must.h"
+#include "unit_test.h"
 
 enum { B = 2, S = 3 };
 
@@ -54,7 +48,6 @@ static void test_meshes(void **state)
     clv_model *one = open_golden("llama", "model=1"), *two = open_golden("llama", "model=2");
     clv_evaluation *a = evaluate(one, &what), *b = evaluate(two, &what);
     clv_error err = {0};
-    (void)state;
     assert_true(clv_evaluation_count(a) > 3 && clv_evaluation_count(a) == clv_evaluation_count(b));
     for (int i = 0; i < clv_evaluation_count(a); i++) {
         clv_evaluation_tensor x = {.size = sizeof x}, y = {0};
@@ -88,7 +81,6 @@ static void test_compare(void **state)
     clv_evaluation *a = evaluate(one, &what), *b = evaluate(two, &what);
     clv_comparison c = {.size = sizeof c};
     clv_error err = {0};
-    (void)state;
     must(clv_evaluation_compare(&c, b, a, 1e-4, &err), &err);
     assert_int_equal(c.tensors, clv_evaluation_count(a));
     assert_string_equal(c.diverges, "");
@@ -143,7 +135,6 @@ static void test_compare_files(void **state)
     char path[] = "/tmp/cleave_test_XXXXXX";
     clv_comparison c = {.size = sizeof c};
     clv_error err = {0};
-    (void)state;
     int fd = mkstemp(path);
     assert_true(fd >= 0 && close(fd) == 0);
     clv_checkpoint *want = file_of(path, "grad.w", values, 3), *same = file_of(path, "grad.w", values, 3),
@@ -198,7 +189,6 @@ static void test_compare_masked_files(void **state)
     char path[] = "/tmp/cleave_test_XXXXXX";
     clv_comparison c = {.size = sizeof c};
     clv_error err = {0};
-    (void)state;
     int fd = mkstemp(path);
     assert_true(fd >= 0 && close(fd) == 0);
     clv_checkpoint *got = masked_file(path, off, 2), *want = masked_file(path, logits, 2),
@@ -221,7 +211,6 @@ static void test_each_op(void **state)
     what.each_op = 1;
     clv_evaluation *all = evaluate(model, &what);
     clv_error err = {0};
-    (void)state;
     int more = clv_evaluation_count(all) - clv_evaluation_count(few);
     assert_true(more > 20);
     for (int i = 0; i < clv_evaluation_count(all); i++) {
@@ -259,7 +248,6 @@ static void test_headless(void **state)
     clv_evaluation *e = evaluate(model, &what);
     clv_evaluation_tensor t = {.size = sizeof t};
     double largest = 0;
-    (void)state;
     for (int i = 0; clv_evaluation_at(e, i, &t, NULL) == CLV_OK; i++) {
         assert_string_not_equal(t.name, "loss");
         for (int64_t k = 0; t.is_gradient && k < elems(&t); k++)
@@ -280,7 +268,6 @@ static void test_file(void **state)
     clv_model *model = open_golden("llama", "model=1");
     clv_evaluation *e =
         evaluate(model, &(clv_evaluate_options){.batch = B, .seq = S, .ids = ids, .labels = labels, .gradients = 1});
-    (void)state;
     int fd = mkstemp(path);
     assert_true(fd >= 0 && close(fd) == 0);
     must(clv_evaluation_write(e, path, &err), &err);
@@ -307,7 +294,6 @@ static void test_refused(void **state)
     int32_t bad[B * S] = {1, 2, 3, 4, 5, 1000};
     const clv_evaluate_options good = {.batch = B, .seq = S, .ids = ids};
     clv_evaluate_options o = good;
-    (void)state;
     assert_int_equal(clv_evaluate(NULL, model, &good, NULL), CLV_EINVAL);
     assert_int_equal(clv_evaluate(&e, NULL, &good, NULL), CLV_EINVAL);
     assert_int_equal(clv_evaluate(&e, model, NULL, NULL), CLV_EINVAL);
@@ -350,7 +336,6 @@ static void test_refused(void **state)
 static void test_index(void **state)
 {
     char out[32];
-    (void)state;
     clv_index_print(out, sizeof out, 3, (int64_t[]){2, 3, 4}, 23);
     assert_string_equal(out, "[1,2,3]");
     clv_index_print(out, sizeof out, 0, NULL, 0);
@@ -373,7 +358,6 @@ static void test_named(void **state)
               w_value = clv_state(graph, "w", CLV_F32, 1, (int64_t[]){8}, &layout, (clv_init){0});
     clv_output(graph, "y", clv_add(graph, a_value, w_value), NULL);
     clv_program *program;
-    (void)state;
     must(clv_compile(&program, graph, NULL, &err), &err);
     clv_program_tensor a = {.size = sizeof a};
     clv_program_tensor_at(program, 0, &a, NULL);

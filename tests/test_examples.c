@@ -1,16 +1,13 @@
 /* test_examples.c - the example programs as their users run them: nnx_linear against flax, mlp against NumPy (both from
  * tests/golden), train_block by what it prints, generate and embed by themselves; and what they refuse. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "unit_test.h"
 #include <jansson.h>
 
 enum { OUTPUT_SIZE = 1 << 16 };
@@ -87,7 +84,6 @@ static void test_nnx_linear(void **state)
 {
     static const int degrees[] = {1, 2, 3, 4, 8};
     json_t *cases = load_golden("nnx_linear.json");
-    (void)state;
     assert_true(json_array_size(cases) > 0);
     for (size_t i = 0; i < json_array_size(cases); i++)
         for (size_t d = 0; d < sizeof degrees / sizeof degrees[0]; d++) {
@@ -107,7 +103,6 @@ static void test_mlp(void **state)
 {
     static const char *const keys[] = {"z", "loss", "da", "db"};
     json_t *cases = load_golden("mlp.json");
-    (void)state;
     assert_true(json_array_size(cases) > 0);
     for (size_t i = 0; i < json_array_size(cases); i++)
         for (int tp = 1; tp <= 6; tp++) {
@@ -127,7 +122,6 @@ static void test_train_block(void **state)
 {
     static char out[OUTPUT_SIZE];
     double first = 0, last = 0;
-    (void)state;
     assert_int_equal(run("train_block", "", out), 0);
     for (const char *p = strstr(out, "loss "); p; p = strstr(p + 1, "loss ")) {
         last = strtod(p + 5, NULL);
@@ -149,7 +143,6 @@ static void test_refusals(void **state)
         "{\"seed\":0.5,\"features\":2,\"tp\":1,\"x\":[[1]]}",
         "{\"seed\":0,\"seed\":1,\"features\":2,\"tp\":1,\"x\":[[1]]}",
     };
-    (void)state;
     for (size_t i = 0; i < sizeof linear / sizeof linear[0]; i++)
         assert_int_equal(run("nnx_linear", linear[i], out), 2);
     assert_int_equal(run("mlp", "{\"x\":[[1]],\"a\":[[1]],\"b\":[[1],[2]],\"target\":[[1]],\"tp\":1}", out), 2);
@@ -178,7 +171,6 @@ static void test_no_json(void **state)
         {"<&-", "stdin cannot be read"},
     };
     char line[8192];
-    (void)state;
     for (size_t p = 0; p < 2; p++)
         for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
             snprintf(line, sizeof line,
@@ -193,7 +185,6 @@ static void test_no_json(void **state)
 static void test_generate_and_embed(void **state)
 {
     char line[8192], folder[] = "/tmp/cleave_example_XXXXXX";
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(
         line, sizeof line,
@@ -229,7 +220,6 @@ static void test_generate_and_embed(void **state)
 static void test_two_layers(void **state)
 {
     static char one[OUTPUT_SIZE], four[OUTPUT_SIZE];
-    (void)state;
     assert_int_equal(run("two_layers", "", four), 0);
     double first = 0, last = 1;
     assert_int_equal(
@@ -254,7 +244,6 @@ static void test_spmd(void **state)
     static const char *const meshes[] = {"x=2,y=4", "x=1,y=1", "x=3,y=2", "x=1,y=5"};
     static char out[OUTPUT_SIZE];
     char line[4096];
-    (void)state;
     assert_int_equal(run("spmd", "", out), 0);
     assert_string_equal(out, "inner axes that match: all_reduce over y, 1536 bytes\n"
                              "inner axes that do not: all_gather over y, 3072 bytes\n"
@@ -280,7 +269,6 @@ static void test_plan_70b(void **state)
         int ranks;
     } meshes[] = {{"data=8,model=8", 64}, {"data=16,model=8", 128}};
     char line[4096];
-    (void)state;
     for (int i = 0; i < 2; i++) {
         double memory = 0, of = 0, seconds = 0, share = 0, peak = 0, state_gb = 14 * 70.55 / meshes[i].ranks;
         char out[OUTPUT_SIZE] = "";
@@ -311,7 +299,6 @@ static void test_plan_70b(void **state)
 static int set_up(void **state)
 {
     const char *build = getenv("CLV_BUILD_DIR"), *source = getenv("CLV_SOURCE_DIR");
-    (void)state;
     snprintf(examples, sizeof examples, "%s/examples", build ? build : "build");
     snprintf(golden, sizeof golden, "%s/tests/golden", source ? source : ".");
     int fd = mkstemp(request_path);
@@ -320,7 +307,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     return unlink(request_path);
 }
 

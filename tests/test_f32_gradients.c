@@ -1,19 +1,15 @@
 /* test_f32_gradients.c - gradients of bf16 weights that are f32 from where they are made: nothing is rounded where they
  * are added up, so ranks and parts of a step bring the same ones; what a plan says of them is what a run takes. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/plan.h"
 #include "cleave/train.h"
 #include "must.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 enum { BATCH = 8, SEQ = 6, MOST_ELEMS = 4096 };
 
@@ -48,7 +44,7 @@ typedef struct run {
     double loss, norm;
 } run;
 
-/* By SGD, whose momentum is the gradient after one step. */
+/* By SGD: its momentum is the gradient after one step. */
 static void step_once(run *r, const way *w, clv_optimizer optimizer)
 {
     clv_mesh mesh;
@@ -133,7 +129,6 @@ static void test_sums_are_not_rounded(void **state)
                 {"data=2", "fsdp", 1, false}, {"data=1", "dp", 8, false},   {"data=2", "dp", 4, false},
                 {"data=2", "fsdp", 2, false}, {"data=2", "zero1", 4, false}};
     static gradients right, wide, narrow;
-    (void)state;
     for (size_t m = 0; m < sizeof names / sizeof names[0]; m++) {
         take_gradients(&right, &(way){.name = names[m], .mesh = "data=1", .rules = "dp", .wide = true});
         for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++) {
@@ -160,7 +155,6 @@ static void test_other_meshes(void **state)
         const char *mesh, *rules;
     } ways[] = {{"model=2", "megatron"}, {"model=3", "megatron-sp"}, {"data=2,model=2", "fsdp+megatron-sp"}};
     static gradients right, wide, right_narrow, narrow;
-    (void)state;
     take_gradients(&right, &(way){.name = "llama", .mesh = "data=1", .rules = "dp", .wide = true});
     take_gradients(&right_narrow, &(way){.name = "llama", .mesh = "data=1", .rules = "dp"});
     for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++) {
@@ -218,7 +212,6 @@ static void test_plans(void **state)
         {.name = "llama", .mesh = "data=2,model=2", .rules = "fsdp+megatron-sp", .overlap = true},
         {.name = "llama", .mesh = "data=2", .rules = "dp", .carried = CLV_COMM_BF16},
         {.name = "llama", .mesh = "data=2", .rules = "dp", .lora = &lora}};
-    (void)state;
     for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++) {
         run r;
         way w = ways[k];
@@ -252,7 +245,6 @@ static void test_bytes(void **state)
 {
     const clv_lora_options lora = {.size = sizeof lora, .rank = 2};
     double f32, bf16, other, narrow;
-    (void)state;
     for (int adapted = 0; adapted < 2; adapted++)
         for (int64_t parts = 1; parts <= 2; parts++) {
             way w = {.name = "llama", .mesh = "data=2", .rules = "dp", .parts = parts, .lora = adapted ? &lora : NULL};
@@ -272,7 +264,6 @@ static void test_bytes(void **state)
 /* A block's, too: its outputs are f32. */
 static void test_of_a_block(void **state)
 {
-    (void)state;
     for (int wide = 0; wide < 2; wide++) {
         clv_program *program;
         clv_program_tensor t = {.size = sizeof t};

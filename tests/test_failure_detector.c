@@ -5,10 +5,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <netinet/in.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,12 +14,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "comm/comm.h"
 #include "comm/control/control_internal.h"
 #include "comm/threads/world.h"
 #include "must.h"
+#include "unit_test.h"
 
 /* ---- ports of a range ---- */
 
@@ -98,7 +93,6 @@ static void all_listen(int first)
 /* As many ports as processes, all at once: each gets one. */
 static void test_all_of_a_range(void **state)
 {
-    (void)state;
     int first = free_range();
     for (int i = 0; i < TIMES; i++)
         all_listen(first);
@@ -106,7 +100,6 @@ static void test_all_of_a_range(void **state)
 
 static void test_full_range(void **state)
 {
-    (void)state;
     int first = free_range(), fd = clv_control_listen_loopback(first, first, 1);
     assert_true(fd >= 0);
     assert_int_equal(clv_control_listen_loopback(first, first, 1), -1);
@@ -141,7 +134,6 @@ static void test_no_descriptors(void **state)
     static clv_pending_connection room[1];
     static clv_control c = {.pending = room, .n_pending = 1};
     struct rlimit limit;
-    (void)state;
     room[0].fd = -1;
     c.listener = clv_control_listen_loopback(0, 0, 4);
     assert_true(c.listener >= 0);
@@ -190,7 +182,6 @@ static void test_notes_go(void **state)
     static reader r;
     clv_error err = {0};
     pthread_t thread;
-    (void)state;
     must(clv_world_new(&r.world, 1, NULL, &err), &err);
     pthread_mutex_init(&r.control.lock, NULL);
     atomic_store(&r.control.lost, 1);

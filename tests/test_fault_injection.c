@@ -9,17 +9,11 @@
  * a mismatched collective it is the member that differs from the majority. Of two members neither is: both must be
  * named.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/flight.h"
 #include "cleave/session.h"
@@ -28,6 +22,7 @@
 #include "forked_ranks.h"
 #include "mpi_test_job.h"
 #include "must.h"
+#include "unit_test.h"
 
 enum {
     MOST = 16, /* elements of a dimension */
@@ -391,7 +386,6 @@ enum { OF_THREADS = 3, OF_MESSAGES = 5, OF_SHARED_MEMORY = 7, OF_PROCESSES = 8 }
 static void test_in_one_process(void **state)
 {
     int from, to, struck = 0;
-    (void)state;
     find_seeds(&from, &to, FEW, ALL);
     for (int seed = from; seed < to; seed++) {
         static a_case c;
@@ -418,7 +412,6 @@ static void in_child(const clv_process_links *links, void *arg)
 static void test_in_processes(void **state)
 {
     int from, to, struck = 0;
-    (void)state;
     find_seeds(&from, &to, FEW / 2, ALL_BETWEEN);
     for (int seed = from; seed < to; seed++) {
         static a_case c;
@@ -541,7 +534,6 @@ static int run_batch(int *struck, const char *launcher, int from, int to)
 static void test_by_mpi(void **state)
 {
     const char *left = getenv("CLV_TEST_LAUNCHERS");
-    (void)state;
     while (left && *left) {
         char launcher[512];
         size_t length = strcspn(left, "|");
@@ -560,7 +552,6 @@ static void test_by_mpi(void **state)
 
 static int set_up(void **state)
 {
-    (void)state;
     seen = mmap(NULL, MOST_PROCESSES * sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return seen == MAP_FAILED;
 }

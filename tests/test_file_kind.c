@@ -1,15 +1,8 @@
 /* test_file_kind.c - what a file is by its first bytes, and what is said of one where another was expected: weights,
  * an index, a config, a vocabulary. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/model.h"
 #include "io/checkpoint/safetensors.h"
@@ -18,6 +11,7 @@
 #include "io/files/file_kind.h"
 #include "io/json/json.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 #define FILE_OF(kind, bytes)                                                                                           \
     {                                                                                                                  \
@@ -62,7 +56,6 @@ static void test_kinds(void **state)
     static const char empty_header[] = "\x02\0\0\0\0\0\0\0{}";
     char tar[CLV_FILE_KIND_BYTES] = "model/config.json";
 
-    (void)state;
     for (int i = 0; i < SAMPLES; i++)
         if (clv_file_kind_of(samples[i].bytes, samples[i].size) != samples[i].kind)
             fail_msg("sample %d is taken for %d", i, clv_file_kind_of(samples[i].bytes, samples[i].size));
@@ -78,7 +71,6 @@ static void test_kinds(void **state)
 /* Each is refused as weights, as JSON and as an index, in words that name the file, its kind and what to do. */
 static void test_said_where_met(void **state)
 {
-    (void)state;
     assert_int_equal(mkdir(in_folder("indexed"), 0700), 0);
     for (int i = 0; i < SAMPLES; i++) {
         const struct sample *s = &samples[i];
@@ -111,7 +103,6 @@ static void test_large(void **state)
     size_t size;
     clv_error err = {0};
 
-    (void)state;
     put("large", "GGUF\x03\0\0\0", 8);
     assert_int_equal(truncate(in_folder("large"), 2000), 0);
     assert_int_equal(clv_file_read(&text, &size, in_folder("large"), 1000, &err), CLV_EFORMAT);
@@ -120,7 +111,7 @@ static void test_large(void **state)
     assert_int_equal(clv_file_read(&text, &size, in_folder("large"), 3, NULL), CLV_ELIMIT);
 }
 
-/* A folder whose weights have another form, or another name. */
+/* A folder with weights in another format, or under another name. */
 static void test_other_forms(void **state)
 {
     static const char *const said[][2] = {
@@ -133,7 +124,6 @@ static void test_other_forms(void **state)
         {"model-00001-of-00002.safetensors", "has model-00001-of-00002.safetensors, but no model.safetensors, nor"},
     };
 
-    (void)state;
     assert_int_equal(mkdir(in_folder("other"), 0700), 0);
     put("other/config.json", "{}", 2);
     put("other/training_args.bin", "{}", 2);
@@ -160,7 +150,6 @@ static void test_folder_of_gguf(void **state)
     clv_model *m;
     clv_error err = {0};
 
-    (void)state;
     assert_int_equal(mkdir(in_folder("gguf"), 0700), 0);
     put("gguf/tiny.gguf", "GGUF", 4);
     for (int config_only = 0; config_only < 2; config_only++) {

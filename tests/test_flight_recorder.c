@@ -1,15 +1,9 @@
 /* test_flight_recorder.c - flight recorders: what they keep, how dumps of several processes are read together, and who
  * is blamed for what. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/flight.h"
 #include "cleave/op.h"
@@ -19,6 +13,7 @@
 #include "io/diagnostics/flight_file.h"
 #include "must.h"
 #include "sleeping_op.h"
+#include "unit_test.h"
 
 enum { N = 16, LATE_MS = 900 };
 
@@ -93,7 +88,6 @@ static clv_flight_finding finding(const clv_flight_report *report, int i)
 static void test_ring(void **state)
 {
     clv_error err = {0};
-    (void)state;
     clv_program *program = napping();
     clv_session *session = session_of(NULL, NULL);
     for (int i = 0; i < 200; i++)
@@ -164,7 +158,6 @@ static void is_late(const char *transport)
 
 static void test_late(void **state)
 {
-    (void)state;
     is_late("threads");
     is_late("mailbox");
 }
@@ -174,7 +167,6 @@ static void test_when_it_is_written(void **state)
 {
     clv_error err = {0};
     const char *written;
-    (void)state;
     clv_flight *flight = flight_to("end", 0);
     clv_session_free(session_of(flight, NULL));
     must(clv_flight_last_path(&written, flight, &err), &err);
@@ -193,7 +185,7 @@ static void test_when_it_is_written(void **state)
 
 /* ---- dumps as others would write them ---- */
 
-/* Two ranks, one a process; a rank is (steps begun, ended, phase, tag, lacks) of group set 0. */
+/* Two ranks, one a process; a rank is (steps begun, ended, phase, tag, missing members) of group set 0. */
 typedef struct rank_told {
     uint64_t begun, ended;
     clv_flight_phase phase;
@@ -251,7 +243,6 @@ static void expect_verdict(rank_told a, rank_told b, clv_flight_kind kind, int r
 
 static void test_verdicts(void **state)
 {
-    (void)state;
     const rank_told waits = {8, 7, CLV_FLIGHT_PHASE_WAITING, 3, 0}, op = {7, 7, CLV_FLIGHT_PHASE_NONE, 0, 0};
     expect_verdict(
         waits, op, CLV_FLIGHT_STRAGGLER, 1,
@@ -268,7 +259,6 @@ static void test_far_apart(void **state)
 {
     const rank_told first = {1, 0, CLV_FLIGHT_PHASE_WAITING, 3, 2},
                     last = {9000000000000000000, 8999999999999999999u, CLV_FLIGHT_PHASE_WAITING, 3, 1};
-    (void)state;
     expect_verdict(first, last, CLV_FLIGHT_LOST, 1, "did not come");
 }
 
@@ -295,7 +285,6 @@ static void test_refusals(void **state)
 {
     char a[512], b[512], c[512];
     const rank_told told = {7, 7, CLV_FLIGHT_PHASE_NONE, 0, 0};
-    (void)state;
     snprintf(a, sizeof a, "%s/a", folder);
     snprintf(b, sizeof b, "%s/b", folder);
     snprintf(c, sizeof c, "%s/c", folder);
@@ -319,7 +308,6 @@ static void test_refusals(void **state)
 static void test_command(void **state)
 {
     const rank_told waits = {8, 7, CLV_FLIGHT_PHASE_WAITING, 3, 0}, op = {7, 7, CLV_FLIGHT_PHASE_NONE, 0, 0};
-    (void)state;
     write_told(in_folder("run.flight.0"), 0, waits, 5);
     cli_expect(0, "rank 1 left no dump", "flight {d}/run.flight.0");
     write_told(in_folder("run.flight.1"), 1, op, 5);
@@ -335,7 +323,6 @@ static void test_command(void **state)
 
 static int make_folder(void **state)
 {
-    (void)state;
     folder = cli_folder();
     return 0;
 }

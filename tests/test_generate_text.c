@@ -1,21 +1,16 @@
 /* test_generate_text.c - texts that a model writes: the same one by one and side by side, as a stream and at the end.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cleave/generate.h"
 #include "infer/generation/prefill_chunk.h"
 #include "must.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 static char folder[] = "/tmp/cleave_test_XXXXXX";
 static clv_model *model; /* of bytes, with the weights that its seed gives */
@@ -26,7 +21,6 @@ static int set_up(void **state)
                                  "\"num_attention_heads\": 4, \"intermediate_size\": 64, \"vocab_size\": 256,"
                                  "\"max_position_embeddings\": 64, \"eos_token_id\": 255}";
     char path[64];
-    (void)state;
     if (!mkdtemp(folder))
         return -1;
     snprintf(path, sizeof path, "%s/config.json", folder);
@@ -39,7 +33,6 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     char path[64];
-    (void)state;
     clv_model_close(model);
     snprintf(path, sizeof path, "%s/config.json", folder);
     return remove(path) || rmdir(folder);
@@ -77,7 +70,6 @@ static const clv_sampling sampling = {.temperature = 1, .seed = 8};
 static void test_side_by_side(void **state)
 {
     clv_generator *g = new_generator(), *wide = new_generator();
-    (void)state;
     clv_generation *one =
         generate(g, three, 3, &(clv_generate_options){.sampling = &sampling, .max_tokens = 6, .batch = 1});
     clv_generation *all = generate(wide, three, 3, &(clv_generate_options){.sampling = &sampling, .max_tokens = 6});
@@ -109,7 +101,6 @@ static void test_same_as_tokens(void **state)
     const clv_tokenizer *t;
     char text[9] = "";
     int64_t *ids, n, token;
-    (void)state;
     must(clv_model_tokenizer(&t, model, &err), &err);
     must(clv_tokenizer_encode(t, "abc", 3, true, &ids, &n, &err), &err);
     must(clv_generator_feed(by_hand, 0, ids, n, &err), &err);
@@ -142,7 +133,6 @@ static void test_chunk_power(void **state)
         {9, 12, 64, 4},     {11, 14, 16, 4},    {192, 192, 512, 7}, {193, 193, 512, 8},  {384, 384, 512, 8},
         {385, 385, 512, 9}, {385, 385, 511, 8}, {513, 513, 600, 9}, {520, 520, 1024, 9},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (clv_prefill_chunk_log2(cases[i].rest, cases[i].shortest, cases[i].room) != cases[i].power)
             fail_msg("%lld tokens of %lld, room %lld: a chunk of 2^%d", (long long)cases[i].rest,
@@ -190,7 +180,6 @@ static void expect_chunks(const clv_model *of, const char *mesh, int64_t first, 
 static void test_chunks(void **state)
 {
     static const char *const meshes[] = {"model=1", "model=3", "data=2,model=2"};
-    (void)state;
     for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
         clv_error err = {0};
         clv_mesh mesh;
@@ -234,7 +223,6 @@ static void test_stream(void **state)
     stream s = {0}, echoed = {0};
     clv_generator *g = new_generator();
     clv_generate_options o = {.sampling = &sampling, .max_tokens = 5, .on_text = on_text, .on_text_arg = &s};
-    (void)state;
     clv_generation *texts = generate(g, three, 3, &o);
     o.echo = 1;
     o.on_text_arg = &echoed;
@@ -262,7 +250,6 @@ static void test_cancel(void **state)
 {
     stream s = {.cancel_after = 2};
     clv_generator *g = new_generator();
-    (void)state;
     clv_generation *texts = generate(
         g, three, 3, &(clv_generate_options){.max_tokens = 20, .batch = 2, .on_text = on_text, .on_text_arg = &s});
     assert_int_equal(s.calls, 2);
@@ -286,7 +273,6 @@ static int call_back(void *arg, int64_t prompt, const char *text, size_t size, i
     clv_generation *inner = NULL;
     clv_session_stats stats = {.size = sizeof stats};
     int64_t token = 1;
-    (void)prompt, (void)text, (void)size, (void)last;
     expect(clv_generate(&inner, g, three, 1, NULL, &err), CLV_EINVAL, &err, "whose on_text this is called from");
     assert_null(inner);
     expect(clv_generator_feed(g, 0, &token, 1, &err), CLV_EINVAL, &err, "clv_generator_feed: the generator is in use");
@@ -302,7 +288,6 @@ static void test_called_back(void **state)
 {
     clv_generator *g = new_generator();
     clv_generate_options o = {.sampling = &sampling, .max_tokens = 12};
-    (void)state;
     clv_generation *alone = generate(g, three, 3, &o);
     o.on_text = call_back;
     o.on_text_arg = g;
@@ -321,7 +306,6 @@ static void test_ends(void **state)
 {
     clv_generator *g = new_generator(), *small;
     clv_error err = {0};
-    (void)state;
     clv_generation *texts = generate(g, three, 1, &(clv_generate_options){.sampling = &sampling, .max_tokens = 12});
     char whole[64] = "", stop[3] = "";
     strncpy(whole, clv_generation_text(texts, 0, NULL), sizeof whole - 1);
@@ -356,7 +340,6 @@ static void test_refused(void **state)
     clv_generation *texts;
     clv_error err = {0};
     const char *const none[] = {"a", NULL}, *const empty[] = {"a", ""};
-    (void)state;
     assert_int_equal(clv_generate(NULL, g, three, 3, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_generate(&texts, NULL, three, 3, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_generate(&texts, g, NULL, 3, NULL, NULL), CLV_EINVAL);

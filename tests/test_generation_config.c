@@ -1,17 +1,12 @@
 /* test_generation_config.c - what a model's folder says of generating: which file counts, what ends a text, how tokens
  * are chosen, what is not supported, what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/generate.h"
 #include "must.h"
+#include "unit_test.h"
 
 enum { TOKENS = 12 };
 static char folder[] = "/tmp/cleave_test_XXXXXX";
@@ -45,13 +40,11 @@ static clv_model *open_model(const char *keys, const char *generation)
 
 static int set_up(void **state)
 {
-    (void)state;
     return mkdtemp(folder) ? 0 : -1;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     write_file("config.json", NULL);
     write_file("generation_config.json", NULL);
     return remove(folder);
@@ -117,7 +110,6 @@ static void test_ends(void **state)
         {", \"eos_token_id\": %d", "{\"eos_token_id\": []}", false},
         {", \"eos_token_id\": %d", "{\"eos_token_id\": 300, \"_from_model_config\": true}", false},
     };
-    (void)state;
     assert_int_equal(whole.finish, CLV_FINISH_LENGTH);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char config[128], generation[128];
@@ -138,7 +130,6 @@ static void test_many_ends(void **state)
     const int at = end_of(&whole), id = (unsigned char)whole.bytes[at];
     char list[2048], object[2100];
     size_t n = 0;
-    (void)state;
     n += (size_t)snprintf(list, sizeof list, "\"eos_token_id\": [");
     for (int i = 0; i < 100; i++)
         n += (size_t)snprintf(list + n, sizeof list - n, "%d, ", 256 + i);
@@ -171,7 +162,6 @@ static void test_sampling(void **state)
 {
     static const clv_sampling greedy_with[] = {
         {.top_k = 50, .top_p = 1}, {.top_k = 50, .top_p = 0.8}, {.top_k = 50, .top_p = 1, .repetition_penalty = 1.5}};
-    (void)state;
     expect_sampling("", NULL, NULL);
     expect_sampling("", "{}", NULL);
     expect_sampling("", "{\"eos_token_id\": 3, \"do_sample\": null}", NULL);
@@ -197,7 +187,6 @@ static void test_defaults(void **state)
     const clv_sampling same = {.temperature = 3, .top_p = 1};
     const clv_generate_options open = {.max_tokens = TOKENS}, given = {.sampling = &same, .max_tokens = TOKENS};
     const text whole = text_of("", NULL, &some), drawn = text_of("", NULL, &given);
-    (void)state;
     assert_string_not_equal(drawn.bytes, whole.bytes);
     assert_string_equal(text_of("", NULL, &open).bytes, whole.bytes);
     assert_string_equal(text_of("", sampled, &open).bytes, drawn.bytes);
@@ -212,7 +201,6 @@ static void test_defaults(void **state)
 static void test_lengths(void **state)
 {
     const clv_generate_options none = {.max_tokens = -1}, all = {.max_tokens = INT64_MAX};
-    (void)state;
     assert_int_equal(text_of("", "{\"max_new_tokens\": 5}", NULL).tokens, 5);
     assert_int_equal(text_of("", "{\"max_length\": 9}", NULL).tokens, 6);
     assert_int_equal(text_of("", "{\"max_length\": 9, \"max_new_tokens\": 8}", NULL).tokens, 8);
@@ -238,7 +226,6 @@ static void test_stops(void **state)
     const clv_generate_options other = {
         .sampling = &greedy, .max_tokens = TOKENS, .stops = (const char *const[]){"no such text"}, .n_stops = 1};
     int at = 0;
-    (void)state;
     while (at < TOKENS && (whole.bytes[at] <= 0 || memchr(whole.bytes, whole.bytes[at], (size_t)at)))
         at++; /* one that is a character */
     assert_in_range(at, 0, TOKENS - 1);
@@ -276,7 +263,6 @@ static void expect_said(const char *keys, const char *generation, const char *va
 
 static void test_said(void **state)
 {
-    (void)state;
     expect_said("", NULL, "", "");
     expect_said(", \"eos_token_id\": 3", NULL, "", "");
     expect_said(", \"eos_token_id\": 3", "{}", "eos_token_id none", "");
@@ -334,7 +320,6 @@ static void test_refused(void **state)
         {"{\"stop_strings\": [\"\"]}", "\"stop_strings\" must be a text of at least one byte, or a list of such"},
         {"{\"stop_strings\": 3}", "\"stop_strings\" must be a text of at least one byte, or a list of such"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         clv_model *model = open_model("", cases[i].generation);
         clv_generation_config c = {.size = sizeof c};
@@ -364,7 +349,6 @@ static void test_new_model(void **state)
                                   .eos = {4, 5}};
     clv_generation_config c = {.size = sizeof c};
     clv_model *model;
-    (void)state;
     must(clv_model_new(&model, &sizes, NULL, &err), &err);
     must(clv_model_generation_config(model, &c, &err), &err);
     assert_null(c.file);

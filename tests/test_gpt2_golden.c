@@ -1,48 +1,37 @@
 /* test_gpt2_golden.c - our GPT-2 against transformers' (model_golden.h): 5 heads of 3, tied; an exact gelu and a width
  * of its own, untied. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include "model_golden.h"
+#include "unit_test.h"
 
 static void test_gpt2(void **state)
 {
-    (void)state;
     golden_run("gpt2");
 }
 
 static void test_gpt2_untied(void **state)
 {
-    (void)state;
     golden_run("gpt2_untied");
 }
 
 static void test_decode(void **state)
 {
-    (void)state;
     golden_decode("gpt2");
 }
 
 static void test_bf16(void **state)
 {
-    (void)state;
     golden_bf16("gpt2");
     golden_bf16("gpt2_untied");
 }
 
 static void test_greedy(void **state)
 {
-    (void)state;
     golden_greedy("gpt2");
     golden_greedy("gpt2_untied");
 }
 
 static void test_train(void **state)
 {
-    (void)state;
     golden_train("gpt2_untied");
 }
 

@@ -1,14 +1,7 @@
 /* test_gradient_accumulation.c - steps in microbatches whose gradients are added up: the same numbers as of the whole
  * batch at once, how often gradients are reduced and weights gathered, and the memory that the plan says. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/plan.h"
 #include "cleave/train.h"
@@ -64,7 +57,6 @@ static int parameters_of(const char *name)
 static void test_how_often_gradients_are_reduced(void **state)
 {
     static const char *const names[] = {"gpt2", "llama"}, *const presets[] = {"dp", "fsdp", "zero1"};
-    (void)state;
     for (int m = 0; m < 2; m++)
         for (int r = 0; r < 3; r++)
             for (int parts = 2; parts <= 4; parts *= 2)
@@ -141,7 +133,6 @@ static void test_how_often_weights_are_gathered(void **state)
  * gradient that nobody has cut comes cut to the sum. */
 static void test_parts_move_as_much(void **state)
 {
-    (void)state;
     clv_program *one = plan("gpt2", "model=2", "megatron", (clv_plan_options){0});
     clv_program *parts = plan("gpt2", "model=2", "megatron", (clv_plan_options){.accumulate = 4});
     assert_int_equal(collectives_of(parts, "reduce_scatter"), 4 * collectives_of(one, "reduce_scatter"));
@@ -153,7 +144,6 @@ static void test_parts_move_as_much(void **state)
 /* Activations are those of a part. */
 static void test_memory(void **state)
 {
-    (void)state;
     clv_memory once = {.size = sizeof once}, parts = {.size = sizeof parts};
     const clv_plan_options how = {.dtype = CLV_F32};
     clv_plan_options in_parts = how;
@@ -323,7 +313,6 @@ static void test_parts_are_as_the_whole(void **state)
                                             {"X=2,Y=2", "gspmd-2d"},
                                             {"data=2,model=2", "fsdp+megatron-sp"}};
     static trained whole, parts, again;
-    (void)state;
     for (size_t m = 0; m < sizeof names / sizeof names[0]; m++)
         for (size_t s = 0; s < sizeof splits / sizeof splits[0]; s++) {
             way w = {.mesh = splits[s][0], .rules = splits[s][1], .parts = 1};
@@ -357,7 +346,6 @@ static void test_parts_are_as_the_whole(void **state)
 static void test_other_ways(void **state)
 {
     static trained whole, parts;
-    (void)state;
     way w = {.mesh = "data=2,model=2", .rules = "fsdp+megatron-sp", .parts = 1, .dtype = CLV_BF16};
     train(&whole, "gpt2", &w);
     w.parts = 4;
@@ -401,7 +389,6 @@ static void test_refused(void **state)
     clv_trainer *trainer;
     clv_model *model;
     const clv_lr_schedule schedule = {.peak = 0.01, .steps = STEPS};
-    (void)state;
     assert_int_equal(plan_of((clv_plan_options){.batch = 6, .accumulate = 3}), CLV_OK);
     assert_int_equal(plan_of((clv_plan_options){.batch = 6, .accumulate = 4}), CLV_EINVAL);
     assert_string_equal(err.message, "accumulate 4 does not divide the batch, 6");

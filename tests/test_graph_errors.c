@@ -20,7 +20,6 @@ static void test_first_failure_is_kept(void **state)
 {
     clv_error err = {0};
     clv_program *program = NULL;
-    (void)state;
     clv_graph *graph = new_graph();
     clv_value a = vector(graph, "a", 2);
     assert_true(clv_valid(a));
@@ -50,7 +49,6 @@ static void test_arguments(void **state)
 {
     const clv_value junk = {2000000000};
     clv_value d;
-    (void)state;
     clv_graph *graph = new_graph();
     clv_reduce(graph, CLV_SUM, vector(graph, "x", 2), NULL, -2, false);
     graph = refused(graph, "reduce: -2 dimensions; valid: 0 and above");
@@ -92,7 +90,6 @@ static void test_arguments(void **state)
 
 static void test_types(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_input(graph, "x", CLV_F32, 9, (int64_t[9]){1, 1, 1, 1, 1, 1, 1, 1, 1}, NULL);
     assert_refused(graph, CLV_ELIMIT, "9 dimensions; valid: 0 to 8");
@@ -121,7 +118,6 @@ static void test_types(void **state)
 
 static void test_state_and_outputs(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_assign(graph, vector(graph, "x", 2), vector(graph, "y", 2));
     assert_refused(graph, CLV_EINVAL, "the target is not state");
@@ -148,7 +144,6 @@ static void test_scopes(void **state)
 {
     enum { DEEP = 100, LONG = 5000 };
     char name[LONG + 1], whole[2 * DEEP + LONG + 16] = "";
-    (void)state;
     memset(name, 'a', LONG);
     name[LONG] = '\0';
     clv_graph *graph = new_graph();
@@ -178,7 +173,6 @@ static void test_scopes(void **state)
 
 static void test_operands(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_value many[20];
     for (int i = 0; i < 20; i++)
@@ -201,7 +195,6 @@ static void test_operands(void **state)
 /* After a mistake that is forgiven building goes on, and what was made before is as it was. */
 static void test_forgiven(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_error err = {0};
     clv_program *program;
@@ -223,7 +216,6 @@ static void test_forgiven(void **state)
 
 static void test_gradients(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_value x = vector(graph, "x", 3), d;
     clv_value nearest = clv_cast(graph, clv_cast(graph, x, CLV_I32), CLV_F32);
@@ -247,7 +239,6 @@ static void test_gradients(void **state)
 static void test_parameters(void **state)
 {
     clv_value two[2];
-    (void)state;
     clv_graph *graph = new_graph();
     for (int i = 0; i < 3; i++)
         state_of(graph, (const char *[]){"a", "b", "c"}[i], 2);
@@ -268,7 +259,6 @@ static void test_parameters(void **state)
 static void test_roles(void **state)
 {
     clv_value all[4];
-    (void)state;
     clv_graph *graph = new_graph();
     clv_value w = clv_state(graph, "w", CLV_BF16, DIMS(4), NULL, (clv_init){CLV_INIT_ONES, 0});
     clv_adamw(graph, w, w, clv_input(graph, "lr", CLV_F32, 0, NULL, NULL),
@@ -283,7 +273,6 @@ static void test_roles(void **state)
 /* A zeroed value, or one in a zeroed struct, names no tensor: not even the first one that was made. */
 static void test_zero_is_no_value(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_value first = input(graph, "mask", CLV_U8, DIMS(1, 4));
     assert_int_not_equal(first.id, CLV_NONE.id);
@@ -302,7 +291,6 @@ static void test_zero_is_no_value(void **state)
 /* One rank's addend is not the value: a result cannot be stated partial. */
 static void test_partial_outputs_are_refused(void **state)
 {
-    (void)state;
     clv_mesh mesh;
     clv_graph *graph = NULL;
     assert_int_equal(clv_mesh_parse(&mesh, "x=2", NULL), CLV_OK);
@@ -401,7 +389,6 @@ static void test_kinds(void **state)
         {"count", make_count, CLV_EDTYPE, 4, "layer.count_labels: the count is"},
         {"block", make_block, CLV_EINVAL, 3, "valid: CLV_BLOCK_LLAMA, CLV_BLOCK_GPT, CLV_BLOCK_BERT"},
     };
-    (void)state;
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
         int taken = 0;
         for (int kind = BELOW; kind < ABOVE; kind++) {

@@ -1,19 +1,14 @@
 /* test_graph_text.c - graphs as text: what is printed parses to the same graph, which compiles to the same program;
  * what is wrong is named with its line. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "gpt_block.h"
 #include "graph/graph.h"
 #include "program/program.h"
 #include "random_graph.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { CASES = 150, THIN_CASES = 40 };
 
@@ -60,7 +55,6 @@ static void check_round_trip(const clv_graph *graph, const clv_compile_options *
 
 static void test_random_graphs(void **state)
 {
-    (void)state;
     for (random_spec spec = {0}; spec.seed < (sweep_is_thin() ? THIN_CASES : CASES); spec.seed++) {
         random_graph g;
         random_graph_build(&g, &spec, 0);
@@ -74,7 +68,6 @@ static void test_a_block(void **state)
 {
     static const char *const rules[] = {"megatron", "megatron-sp", "fsdp", "gspmd-2d"};
     clv_error err = {0};
-    (void)state;
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         clv_mesh mesh;
         clv_axis_rules r;
@@ -91,7 +84,6 @@ static void test_names_and_numbers(void **state)
 {
     clv_graph *graph = must_graph("a=2");
     clv_value x = clv_input(graph, "x \"of\" \\ é", CLV_F32, 1, (int64_t[]){8}, NULL);
-    (void)state;
     clv_state(graph, "w", CLV_BF16, 0, NULL, NULL, (clv_init){CLV_INIT_NORMAL, 0.1});
     clv_output(graph, "a = %1 {a}", clv_scale(graph, x, 1.0 / 3), NULL);
     check_round_trip(graph, NULL);
@@ -109,7 +101,6 @@ static void test_by_hand(void **state)
                                "output \"y\" = %3 {_,_}";
     clv_error err = {0};
     clv_graph *graph;
-    (void)state;
     must(clv_graph_parse(&graph, text, &err), &err);
     assert_int_equal(graph->n_ops, 1);
     assert_string_equal(graph->ops[0].name, "up_product");
@@ -132,7 +123,6 @@ static void test_damaged(void **state)
     static const char other[] = "0123456789%{}[]<>,:=_-+ abm\"";
     uint64_t random = 1;
     int n_parsed = 0;
-    (void)state;
     for (random_spec spec = {0}; spec.seed < (sweep_is_thin() ? 10 : 40); spec.seed++) {
         random_graph g;
         random_graph_build(&g, &spec, 0);
@@ -185,7 +175,6 @@ static void test_errors(void **state)
         {"graph on a=2\n%1 f32[2] = input \"x\"\nassign %1 = %1", "the target is not state", CLV_EINVAL},
         {"graph on a=2\n%1 f32[2] = input \"x\"\noutput \"y\" = %0", "numbered from 1", CLV_ESYNTAX},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         clv_error err = {0};
         clv_graph *graph = NULL;

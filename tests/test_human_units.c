@@ -1,12 +1,7 @@
 /* test_human_units.c - bytes, seconds and counts as text. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "cleave/text.h"
+#include "unit_test.h"
 
 typedef int printer(char *out, size_t size, double value);
 
@@ -21,7 +16,6 @@ static void expect(printer *print, double value, const char *text)
 
 static void test_bytes(void **state)
 {
-    (void)state;
     expect(clv_print_bytes, 0, "0 B");
     expect(clv_print_bytes, 1023, "1023 B");
     expect(clv_print_bytes, 1024, "1.0 KiB");
@@ -36,7 +30,6 @@ static void test_bytes(void **state)
 
 static void test_seconds(void **state)
 {
-    (void)state;
     expect(clv_print_seconds, 0, "0 s");
     expect(clv_print_seconds, 8.072e-6, "8.07 us");
     expect(clv_print_seconds, 103.304e-6, "103 us");
@@ -49,7 +42,6 @@ static void test_seconds(void **state)
 
 static void test_counts(void **state)
 {
-    (void)state;
     expect(clv_print_count, 0, "0");
     expect(clv_print_count, 999, "999");
     expect(clv_print_count, 6.3334e8, "633 M");

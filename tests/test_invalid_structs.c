@@ -103,7 +103,6 @@ static void test_meshes(void **state)
 {
     static void (*const spoil[])(void) = {too_many_axes, fewer_than_no_axes, no_size,  less_than_no_size,
                                           vast,          endless_name,       same_name};
-    (void)state;
     for (size_t damage = 0; damage < sizeof spoil / sizeof *spoil; damage++) {
         int axis;
         clv_layout out;
@@ -141,7 +140,6 @@ static void test_sub_axes(void **state)
                                          {.axis = 0, .pre = 0, .size = 2},   {.axis = 0, .pre = 1, .size = 0},
                                          {.axis = 0, .pre = -1, .size = -2}, {.axis = 0, .pre = 1, .size = 1 << 30},
                                          {.axis = 0, .pre = 0, .size = 0}};
-    (void)state;
     for (size_t damage = 0; damage < sizeof spoilt / sizeof *spoilt; damage++) {
         clv_subaxis sub = spoilt[damage], pair[2] = {sub, sub};
         int64_t group[4];
@@ -217,7 +215,6 @@ static void test_layouts(void **state)
     static void (*const spoil[])(void) = {too_high,           below_none,      axes_outside,
                                           axes_backwards,     axis_of_no_mesh, axis_of_no_size,
                                           axis_after_nothing, all_ones,        all_high};
-    (void)state;
     for (size_t damage = 0; damage < sizeof spoil / sizeof *spoil; damage++) {
         const clv_subaxis *subs;
         make();
@@ -266,7 +263,6 @@ static void test_blocks_that_are_not(void **state)
 {
     static const int64_t cuts[][4] = {{5, 0, 2, 0},  {5, 1, 0, 0}, {5, 1, -3, 0},
                                       {-5, 1, 2, 0}, {5, 1, 2, 2}, {5, 1, 2, -1}};
-    (void)state;
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
         int64_t lo = 7, hi = 7;
         clv_block_range(cuts[i][0], cuts[i][1], cuts[i][2], cuts[i][3], &lo, &hi);
@@ -323,7 +319,6 @@ static void test_rules(void **state)
     static void (*const spoil[])(void) = {too_many_rules,          fewer_than_no_rules,    too_many_axes_of_a_rule,
                                           strange_axis_of_a_rule,  endless_name_of_a_rule, endless_name_of_rules,
                                           too_many_optimizer_axes, strange_optimizer_axis};
-    (void)state;
     for (size_t damage = 0; damage < sizeof spoil / sizeof *spoil; damage++) {
         clv_layout out;
         make();
@@ -347,7 +342,6 @@ static void test_texts_into_nothing(void **state)
 {
     clv_program *program;
     char text[512];
-    (void)state;
     make();
     clv_graph *graph = must_graph("x=2,y=3");
     clv_output(graph, "b", clv_scale(graph, clv_input(graph, "a", CLV_F32, 2, shape, &layout), 2), NULL);

@@ -2,17 +2,11 @@
  * processes run the second part.
  */
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/threads/wait.h"
 #include "cleave/evaluate.h"
@@ -23,6 +17,7 @@
 #include "cli_run.h"
 #include "mpi_test_job.h"
 #include "must.h"
+#include "unit_test.h"
 
 /* ---- without a launcher ---- */
 
@@ -36,7 +31,6 @@ static void forget_launchers(void)
 
 static void test_launcher(void **state)
 {
-    (void)state;
     forget_launchers();
     assert_null(clv_job_launcher());
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
@@ -64,7 +58,6 @@ static void test_cores_are_shared(void **state)
         {{1, 1, 2, 2}, {0x0f, 0xff, 0x01, 0x03}, {2, 6, 0.5, 1.5}},
         {{1, 1, 1, 2}, {0x07, 0x07, 0x07, 0x07}, {1, 1, 1, 3}},
     };
-    (void)state;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         clv_job_member members[N] = {0};
         for (int p = 0; p < N; p++) {
@@ -96,7 +89,6 @@ static void test_refusals(void **state)
     clv_error err = {0};
     clv_mesh mesh;
     clv_session *session = NULL;
-    (void)state;
     forget_launchers();
     assert_int_equal(clv_job_join(NULL, NULL, NULL), CLV_EINVAL);
     expect_refused(CLV_ENOTFOUND, "mpirun", NULL);
@@ -146,7 +138,6 @@ static void test_refusals(void **state)
 static void test_commands(void **state)
 {
     char out[CLI_OUTPUT];
-    (void)state;
     forget_launchers();
     setenv("PMI_RANK", "0", 1);
     setenv("PMI_SIZE", "2", 1);
@@ -236,7 +227,6 @@ static void run_adder(int ranks)
 static void test_sessions(void **state)
 {
     int n = clv_job_process_count(launched_job());
-    (void)state;
     assert_true(clv_job_process_index(launched_job()) >= 0 && clv_job_process_index(launched_job()) < n);
     for (int ranks = n; ranks <= n + 2; ranks++)
         run_adder(ranks);
@@ -249,7 +239,6 @@ static void test_two_sessions(void **state)
     int n = clv_job_process_count(launched_job());
     clv_error err = {0};
     clv_session *other;
-    (void)state;
     must(new_session(&other, n, 20000, &err), &err);
     run_adder(n);
     clv_session_free(other);
@@ -264,7 +253,6 @@ static void test_refused_in_a_job(void **state)
     const clv_mesh mesh = ranks_of(n);
     const clv_job_options here = {.size = sizeof here, .modules = getenv("CLV_BUILD_DIR")};
     clv_session_options options = {.size = sizeof options, .job = launched_job(), .transport = "threads"};
-    (void)state;
     assert_int_equal(clv_job_join(&again, &here, &err), CLV_EUNSUPPORTED);
     assert_non_null(strstr(err.message, "already"));
     err = (clv_error){0};
@@ -284,7 +272,6 @@ static void test_out_of_step(void **state)
     int n = clv_job_process_count(launched_job()), me = clv_job_process_index(launched_job());
     clv_error err = {0};
     clv_session *session = NULL;
-    (void)state;
     if (n == 1)
         skip();
     assert_int_equal(new_session(&session, me == 0 ? 2 * n : n, 20000, &err), CLV_EPEER);
@@ -317,7 +304,6 @@ static void test_failed_alone(void **state)
     clv_error err = {0};
     clv_session *session = NULL;
     const clv_mesh mesh = ranks_of(n);
-    (void)state;
     must(clv_job_agree(job, CLV_OK, &err), &err);
     if (n == 1)
         skip();
@@ -357,7 +343,6 @@ static void test_compared(void **state)
     clv_job *job = launched_job();
     clv_error err = {0};
     char seed[80], other[80];
-    (void)state;
     snprintf(seed, sizeof seed, "%d", me == 1 ? 4 : 3);
     snprintf(other, sizeof other, "%070d", me == 0 ? 7 : me); /* alike in what messages have of it */
     const clv_job_value alike[] = {{"--text", "9 bytes"}, {"--steps", "12"}},
@@ -381,7 +366,6 @@ static void test_compared(void **state)
 static void test_not_compared(void **state)
 {
     const clv_job_value one = {"--seed", "3"}, none = {"--seed", NULL};
-    (void)state;
     assert_int_equal(clv_job_compare(NULL, &one, 1, NULL), CLV_OK);
     assert_int_equal(clv_job_compare(NULL, &one, 0, NULL), CLV_EINVAL);
     assert_int_equal(clv_job_compare(NULL, NULL, 1, NULL), CLV_EINVAL);
@@ -440,7 +424,6 @@ static void test_models_are_compared(void **state)
                  {"echo >>%s/tokenizer.json", "the tokenizer's file"},
                  {NULL, "the weights"}};
     int n = clv_job_process_count(launched_job()), me = clv_job_process_index(launched_job());
-    (void)state;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         char folder[] = "/tmp/clv_job_XXXXXX", command[512], change[256];
         clv_error err = {0};
@@ -581,7 +564,6 @@ static void test_models(void **state)
 {
     static results here, job;
     int n = clv_job_process_count(launched_job());
-    (void)state;
     for (int more = 0; more < 2; more++) {
         clv_error err = {0};
         clv_mesh mesh;
@@ -609,7 +591,6 @@ static void test_leaving(void **state)
     int n = clv_job_process_count(launched_job()), me = clv_job_process_index(launched_job()), ended = 0;
     clv_error err = {0};
     int (*finalized)(int *) = NULL;
-    (void)state;
     *(void **)&finalized = dlsym(RTLD_DEFAULT, "MPI_Finalized");
     assert_non_null(finalized);
     if (me == n - 1)

@@ -1,16 +1,11 @@
 /* test_json.c - JSON is read as Python's json reads it (tests/golden/make_json.py). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "golden_path.h"
 #include "io/json/json.h"
+#include "unit_test.h"
 
 enum { LINE = 1 << 16 };
 
@@ -107,7 +102,6 @@ static void test_golden(void **state)
     static char line[LINE];
     FILE *file = fopen(golden_path("json_texts.txt"), "r");
     int cases = 0, wrong = 0;
-    (void)state;
     assert_non_null(file);
     for (; fgets(line, sizeof line, file); cases++) {
         char *want = strchr(line, ' ') + 1, *text = malloc(LINE);
@@ -130,7 +124,6 @@ static void test_golden(void **state)
 static void test_deep(void **state)
 {
     static const char *const open[] = {"[", "{\"a\":", "[{\"a\":"}, *const close[] = {"]", "}", "}]"};
-    (void)state;
     for (size_t k = 0; k < sizeof open / sizeof open[0]; k++)
         for (int levels = 400; levels <= 400000; levels *= 1000) {
             size_t n = strlen(open[k]), m = strlen(close[k]), size = (size_t)levels * (n + m) + 1;
@@ -167,7 +160,6 @@ static void test_not_held(void **state)
     const char *s;
     size_t size;
     clv_error err;
-    (void)state;
     err = (clv_error){0};
     assert_int_equal(clv_json_get_int(&i, o, "i", CLV_JSON_OPTIONAL, 0, 9, "x.json", &err), CLV_EFORMAT);
     assert_string_equal(err.message, "x.json: \"i\" is 1e+30, valid are integers from 0 to 9");
@@ -200,7 +192,6 @@ static void refused(const char *text, clv_json_keys keys, const char *message)
 
 static void test_messages(void **state)
 {
-    (void)state;
     refused("{\"a\":1,\n\"a\":2}", CLV_JSON_KEYS_UNIQUE, "x.json: not JSON: a duplicate key (line 2, column 4)");
     refused("{\"a\\u0000\":1}", CLV_JSON_KEYS_UNIQUE,
             "x.json: not JSON: the character U+0000 in a key (line 1, column 11)");

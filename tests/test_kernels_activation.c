@@ -31,7 +31,6 @@ static void bias_act_matches(clv_dtype dtype)
 
 static void bias_act(void **state)
 {
-    (void)state;
     check_everywhere(bias_act_matches);
 }
 
@@ -72,7 +71,6 @@ static void glu_matches(clv_dtype dtype)
 
 static void glu(void **state)
 {
-    (void)state;
     check_everywhere(glu_matches);
 }
 
@@ -90,7 +88,6 @@ static void nan_stays_where_it_is(clv_dtype dtype)
 
 static void nan_propagates(void **state)
 {
-    (void)state;
     check_everywhere(nan_stays_where_it_is);
 }
 
@@ -120,7 +117,6 @@ static void far_gates_are_finite(clv_dtype dtype)
 
 static void far_gates(void **state)
 {
-    (void)state;
     check_everywhere(far_gates_are_finite);
 }
 

@@ -43,14 +43,12 @@ static void against_f64(clv_dtype dtype)
 
 static void adamw(void **state)
 {
-    (void)state;
     check_everywhere(against_f64);
 }
 
 /* Two steps of the formula in the documentation of torch.optim.AdamW, worked by hand: p = 1, grads 0.1, -0.2. */
 static void known_values(void **state)
 {
-    (void)state;
     double p = 1, m = 0, v = 0, grad = 0.1;
     clv_adamw_args a = {
         .lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.01, .step = 1, .grad_scale = 1};
@@ -78,13 +76,11 @@ static void squares(clv_dtype dtype)
 
 static void sum_squares(void **state)
 {
-    (void)state;
     check_everywhere(squares);
 }
 
 static void nan_propagates(void **state)
 {
-    (void)state;
     float p[3] = {1, 1, 1}, m[3] = {0}, v[3] = {0}, grad[3] = {1, NAN, 1};
     clv_adamw_args a = at_step(1);
     clv_adamw_step(&a, CLV_F32, p, NULL, m, v, CLV_F32, grad, 3);

@@ -1,21 +1,15 @@
 /* test_kernels_attention.c: every instruction set and dtype against the f64 reference, the reference against finite
  * differences, and what the header promises: division of rows and threads changes no bit. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/dtype.h"
 #include "kernels/cpu/attention_kernel.h"
 #include "kernels/cpu/cpu_tuning.h"
 #include "kernels/cpu/isa_dispatch.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { SEED = 20240607 };
 
@@ -317,7 +311,6 @@ static void check_all(double dropout)
 
 static void test_against_reference(void **unused)
 {
-    (void)unused;
     check_all(0);
     check_all(0.3);
 }
@@ -366,7 +359,6 @@ static void test_finite_differences(void **unused)
         {.b = 1, .sq = 5, .sk = 5, .h = 1, .k = 1, .d = 2, .group = 1, .window = 2},
         {.b = 2, .sq = 4, .sk = 5, .h = 3, .k = 2, .d = 3, .group = 2, .head_offset = 1, .mask = true, .dropout = 0.4},
     };
-    (void)unused;
     for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
         problem p;
         problem_make(&p, &small[i], CLV_F64);
@@ -449,7 +441,6 @@ static void test_decoding_divided(void **unused)
                             .own_offsets = true,
                             .mask = true};
     problem p, one;
-    (void)unused;
     problem_make(&p, &s, CLV_F32);
     problem_fill(&p);
     p.args.threads = 1;
@@ -483,7 +474,6 @@ static void test_decoding_divided(void **unused)
 
 static void test_division_changes_no_bit(void **unused)
 {
-    (void)unused;
     divide(0, 0);
     divide(50, 0);
     divide(0, 0.5);
@@ -496,7 +486,6 @@ static void test_share_that_is_dropped(void **unused)
         .b = 2, .sq = 100, .sk = 500, .h = 4, .k = 4, .d = 1, .group = 1, .dropout = 0.2}; /* 400,000 pairs */
     problem p;
     double mean = 0, kept = 0;
-    (void)unused;
     problem_make(&p, &s, CLV_F32);
     for (int64_t i = 0; i < p.q_elems; i++)
         ((float *)p.q)[i] = ((float *)p.d_out)[i] = 1;
@@ -530,7 +519,6 @@ static void test_what_is_far_is_not_read(void **unused)
         .b = 1, .sq = 320, .sk = 320, .h = 2, .k = 1, .d = 8, .group = 2, .causal = true, .window = 60};
     enum { FAR = 64, FIRST = 2 * CLV_ATTENTION_KEYS }; /* query rows from FIRST on see keys from FIRST - 59 on */
     problem p;
-    (void)unused;
     problem_make(&p, &s, CLV_F32);
     problem_fill(&p);
     run_forward(&p);
@@ -557,7 +545,6 @@ static void test_nan_goes_where_it_must(void **unused)
 {
     static const shape s = {.b = 1, .sq = 70, .sk = 70, .h = 1, .k = 1, .d = 8, .group = 1, .causal = true};
     problem p;
-    (void)unused;
     problem_make(&p, &s, CLV_F32);
     problem_fill(&p);
     ((float *)p.q)[3 * 8] = NAN;
@@ -596,7 +583,6 @@ static void check_large_scores(clv_dtype dtype, int kind, double by)
 
 static void test_large_scores(void **unused)
 {
-    (void)unused;
     for (int kind = 0; kind < CLV_CPU_KINDS; kind++)
         for (double by = 1e4; clv_tuning_set_for_test((clv_cpu_kind)kind) == 0 && by < 1e20; by *= 10) {
             check_large_scores(CLV_BF16, kind, by);
@@ -610,7 +596,6 @@ static void test_errors(void **unused)
     static const shape s = {.b = 1, .sq = 2, .sk = 2, .h = 4, .k = 2, .d = 8, .group = 2};
     problem p;
     clv_error err = {0};
-    (void)unused;
     problem_make(&p, &s, CLV_F32);
     assert_int_equal(clv_attention_forward(&p.args, &err), CLV_EINVAL);
     assert_non_null(strstr(err.message, "workspace"));

@@ -250,7 +250,6 @@ static void test_every_row(void **unused)
         {.b = 1, .sq = 1, .sk = 130, .h = 2, .k = 1, .d = 2, .causal = true, .q_offset = 126, .window = 65},
         {.b = 1, .sq = 1, .sk = 300, .h = 1, .k = 1, .d = 1, .mask = true},
     };
-    (void)unused;
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int t = 0; t < TENSORS; t++) {
             problem p = problem_make(&shapes[s], CLV_F32);
@@ -311,7 +310,6 @@ static void random_case(clv_dtype dtype)
 
 static void test_anywhere(void **unused)
 {
-    (void)unused;
     check_everywhere(random_case);
 }
 
@@ -337,7 +335,6 @@ static void all_minus_infinity(clv_dtype dtype)
 
 static void test_all_minus_infinity(void **unused)
 {
-    (void)unused;
     check_everywhere(all_minus_infinity);
 }
 
@@ -357,7 +354,6 @@ static void infinity_in_v(clv_dtype dtype)
 
 static void test_infinity_in_v(void **unused)
 {
-    (void)unused;
     check_everywhere(infinity_in_v);
 }
 

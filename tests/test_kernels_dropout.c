@@ -25,7 +25,6 @@ static void whole_matches_generator(clv_dtype dtype)
 
 static void generator(void **state)
 {
-    (void)state;
     check_everywhere(whole_matches_generator);
 }
 
@@ -52,7 +51,6 @@ static void box_matches_generator(clv_dtype dtype)
 
 static void box(void **state)
 {
-    (void)state;
     check_everywhere(box_matches_generator);
 }
 
@@ -73,7 +71,6 @@ static void counter_carries(clv_dtype dtype)
 
 static void carry(void **state)
 {
-    (void)state;
     check_everywhere(counter_carries);
 }
 

@@ -65,7 +65,6 @@ static void matches(clv_dtype dtype)
 
 static void gather_and_scatter(void **state)
 {
-    (void)state;
     check_everywhere(matches);
 }
 

@@ -1,17 +1,10 @@
 /* test_kernels_gemm.c: products of every dtype, transpose and instruction set against plain loops in f64; extents of
  * zero. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/dtype.h"
 #include "kernels/cpu/gemm/gemm.h"
@@ -21,6 +14,7 @@
 #include "kernels/cpu/openmp.h"
 #include "batch_invariance.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { SEED = 77003, CASES = 61 };
 
@@ -58,7 +52,7 @@ static void *filled(int64_t elems, clv_dtype dtype)
     return p;
 }
 
-/* Memory that ends where a page begins that nobody may touch. */
+/* Memory that ends before a protected page. */
 typedef struct fenced {
     void *at;
     char *map;
@@ -77,7 +71,7 @@ static void *fenced_filled(fenced *out, int64_t elems, clv_dtype dtype)
     return out->at;
 }
 
-/* The bytes from the first element of a matrix to the end of its last: nothing behind them may be touched. */
+/* The bytes from the first element of a matrix to the end of its last: no later byte may be accessed. */
 static int64_t extent(int64_t rows, int64_t cols, int64_t ld, int64_t batch, int64_t stride)
 {
     return rows * cols == 0 || batch == 0 ? 0 : (batch - 1) * stride + (rows - 1) * ld + cols;
@@ -249,7 +243,6 @@ static bool takes_path(int path)
 
 static void test_against_reference(void **unused)
 {
-    (void)unused;
     for (int kind = 0; kind < KINDS; kind++)
         for (int path = 0; path < (kinds[kind].dtype == CLV_BF16 ? PATHS : 1); path++)
             if (takes_path(path))
@@ -276,7 +269,6 @@ static void check_cuts(int kind)
 
 static void test_cuts_of_panels(void **unused)
 {
-    (void)unused;
     for (int path = CLV_GEMM_HALF_VDP; path <= CLV_GEMM_HALF_AMX; path++)
         for (int kind = 2; kind < 4 && takes_path(path); kind++)
             check_cuts(kind);
@@ -294,7 +286,6 @@ static void test_cuts_of_panels(void **unused)
 /* By instruction set, so that what is chosen for a CPU is not lost when another level comes. */
 static void test_best_kernel_of_bf16(void **unused)
 {
-    (void)unused;
     for (int isa = CLV_ISA_PORTABLE; isa <= CLV_ISA_AMX; isa++) {
         if (clv_cpu_set_isa_for_test((clv_isa)isa) != 0)
             continue;
@@ -314,7 +305,6 @@ static void test_best_kernel_of_bf16(void **unused)
 /* Both ways that f32 may take, whichever this CPU prefers. */
 static void test_both_kernels_of_f32(void **unused)
 {
-    (void)unused;
     for (int path = CLV_GEMM_F32_OWN; path <= CLV_GEMM_F32_ONEDNN; path++) {
         clv_gemm_set_f32_path_for_test((clv_gemm_f32_path)path);
         check_kind(0);
@@ -327,7 +317,6 @@ static void test_both_kernels_of_f32(void **unused)
 static void test_every_instruction_set(void **unused)
 {
     static const int own[] = {0, 2, 3, 4, 5};
-    (void)unused;
     for (int cpu = CLV_CPU_PORTABLE; cpu < CLV_CPU_AMX; cpu++) {
         if (clv_tuning_set_for_test((clv_cpu_kind)cpu) != 0) {
             print_message("this CPU is not of kind %d: not tested\n", cpu);
@@ -357,7 +346,6 @@ static void test_every_instruction_set(void **unused)
 static void test_zero_extents(void **unused)
 {
     static const int64_t size[] = {0, 1, 3};
-    (void)unused;
     for (int kind = 0; kind < KINDS; kind++)
         for (int i = 0; i < 81; i++) {
             clv_gemm_args g = random_case(size[i % 3], size[i / 3 % 3], size[i / 9 % 3], kind);
@@ -405,7 +393,6 @@ static void test_threads_change_no_bit(void **unused)
         int64_t m;
         int kind;
     } promised[] = {{130, 1}, {1, 0}, {1, 2}, {3, 3}, {16, 0}, {16, 2}};
-    (void)unused;
     for (size_t i = 0; i < 2 * sizeof promised / sizeof *promised; i++) {
         clv_gemm_args g = random_case(promised[i / 2].m, 2500, 70, promised[i / 2].kind);
         g.trans_b = i % 2;
@@ -421,7 +408,6 @@ static void test_few_rows_are_the_same(void **unused)
     enum { MOST = 16, PARTS = 5 };
     static const int own[] = {0, 2, 3, 4, 5};
     static const int64_t parts[][PARTS] = {{1, 2, 3, 4, 6}, {11, 5}};
-    (void)unused;
     for (int cpu = CLV_CPU_PORTABLE; cpu < CLV_CPU_AMX; cpu++) {
         if (clv_tuning_set_for_test((clv_cpu_kind)cpu) != 0)
             continue;
@@ -507,7 +493,6 @@ static void check_packed_bits(clv_gemm_args g)
 static void test_prepacked_weights(void **unused)
 {
     static const int own[] = {0, 2, 3, 4, 5};
-    (void)unused;
     for (int cpu = CLV_CPU_PORTABLE; cpu < CLV_CPU_AMX; cpu++) {
         if (clv_tuning_set_for_test((clv_cpu_kind)cpu) != 0)
             continue;
@@ -557,7 +542,6 @@ static void test_streams_change_no_bit(void **unused)
         int64_t m, n, k;
     } cases[] = {{1, 1100, 203}, {1, 6145, 30}, {2, 97, 41}, {2, 2060, 37}, {3, 500, 2}, {4, 1530, 66}, {4, 16, 9}};
     enum { CASES_OF_STREAMS = sizeof cases / sizeof *cases };
-    (void)unused;
     for (int isa = CLV_ISA_PORTABLE; isa < CLV_ISA_AMX; isa++) {
         if (clv_cpu_set_isa_for_test((clv_isa)isa) != 0)
             continue;
@@ -607,7 +591,6 @@ static void check_panels(clv_dtype dtype)
 static void test_panels_change_no_bit(void **unused)
 {
     static const int own[] = {CLV_GEMM_HALF_F32, CLV_GEMM_HALF_VDP, CLV_GEMM_HALF_AMX};
-    (void)unused;
     for (int i = 0; i < 3; i++)
         if (takes_path(own[i]))
             check_panels(CLV_BF16);
@@ -651,7 +634,7 @@ static void check_part(const clv_gemm_args *whole, const void *before, int64_t f
     free(part.c);
 }
 
-/* C begins `off` elements behind a line. */
+/* C begins `off` elements after a cache line. */
 static void check_parts(clv_gemm_args g, int64_t off)
 {
     const size_t size = clv_dtype_size(g.c_dtype);
@@ -687,7 +670,6 @@ static void test_large_products_in_parts(void **unused)
                                           {.m = 1061, .n = 2050, .k = 35, .ldc = 2081},
                                           {.m = 700, .n = 300, .k = 2048, .ldc = 300, .trans_a = true},
                                           {.m = 97, .n = 600, .k = 4130, .ldc = 601, .trans_a = true}};
-    (void)unused;
     for (int path = CLV_GEMM_HALF_F32; path <= CLV_GEMM_HALF_AMX; path++)
         for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases && takes_path(path); i++) {
             clv_gemm_args g = cases[i / 2];
@@ -708,7 +690,6 @@ static void test_rows_are_the_same_in_parts(void **unused)
         bool trans_b;
     } shapes[] = {{128, 1024, 768, false}, {256, 1024, 512, false}, {280, 298, 604, true},
                   {512, 1024, 512, true},  {107, 61, 30, false},    {68, 70, 512, false}};
-    (void)unused;
     if (!rows_are_alike())
         skip();
     for (size_t i = 0; i < 3 * sizeof shapes / sizeof *shapes; i++) {
@@ -761,7 +742,6 @@ static void test_errors(void **unused)
                        .batch = 1,
                        .dtype = CLV_I32,
                        .c_dtype = CLV_I32};
-    (void)unused;
     assert_int_equal(clv_gemm(&g, &err), CLV_EUNSUPPORTED);
     assert_non_null(strstr(err.message, "i32"));
     g.dtype = CLV_F32;

@@ -40,7 +40,6 @@ static void is_as_stored(clv_quant how, const golden_block *golden, const uint8_
 
 static void equals_gguf(void **state)
 {
-    (void)state;
     for (int isa = CLV_ISA_PORTABLE; isa <= CLV_ISA_AVX512; isa++) {
         if (clv_cpu_set_isa_for_test((clv_isa)isa) != 0)
             continue;
@@ -55,7 +54,6 @@ static void equals_gguf(void **state)
 /* What cannot be quantised is not made finite. */
 static void keeps_nonfinite(void **state)
 {
-    (void)state;
     for (int how = CLV_QUANT_Q8; how < CLV_QUANT_COUNT; how++)
         for (int i = 0; i < 2; i++) {
             float x[CLV_QUANT_BLOCK] = {1, 2}, back[CLV_QUANT_BLOCK];
@@ -145,13 +143,11 @@ static void products_in(clv_dtype dtype)
 
 static void products(void **state)
 {
-    (void)state;
     check_everywhere(products_in);
 }
 
 static void products_without_vnni(void **state)
 {
-    (void)state;
     clv_quant_use_vnni_for_test(false);
     products_in(CLV_F32);
     clv_quant_use_vnni_for_test(true);
@@ -160,7 +156,6 @@ static void products_without_vnni(void **state)
 /* The largest integers there are: nothing may leave 16 bits on the way. */
 static void extremes(void **state)
 {
-    (void)state;
     enum { BLOCKS = 6, K = BLOCKS * CLV_QUANT_BLOCK };
     for (int isa = CLV_ISA_PORTABLE; isa <= CLV_ISA_AVX512; isa++)
         for (int how = CLV_QUANT_Q8; how < CLV_QUANT_COUNT; how++)
@@ -188,7 +183,6 @@ static void extremes(void **state)
 /* A row of x that is not finite makes a result that is not; the others keep theirs. */
 static void nonfinite_rows(void **state)
 {
-    (void)state;
     enum { M = 3, N = 5, BLOCKS = 3, K = BLOCKS * CLV_QUANT_BLOCK };
     for (int isa = CLV_ISA_PORTABLE; isa <= CLV_ISA_AVX512; isa++)
         for (int how = CLV_QUANT_Q8; how < CLV_QUANT_COUNT; how++) {
@@ -237,7 +231,6 @@ static void product_free(clv_gemm_quantized_args *a)
 /* A row of few has the same bits alone and among others, whatever the threads. */
 static void rows_are_alike(void **state)
 {
-    (void)state;
     enum { M = 7, N = 37, BLOCKS = 9, K = BLOCKS * CLV_QUANT_BLOCK };
     for (int how = CLV_QUANT_Q8; how < CLV_QUANT_COUNT; how++) {
         float y[M * N], alone[N];
@@ -258,7 +251,6 @@ static void rows_are_alike(void **state)
 /* How many rows of weights are read side by side changes no bits. */
 static void streams_are_alike(void **state)
 {
-    (void)state;
     enum { N = 29, BLOCKS = 21, PADDED = 32 * CLV_QUANT_BLOCK };
     int8_t hi[PADDED], lo[PADDED];
     int32_t offset[PADDED / 4];
@@ -283,7 +275,6 @@ static void names(void **state)
 {
     clv_quant quant = CLV_QUANT_NONE;
     clv_error err = {0};
-    (void)state;
     assert_int_equal(clv_quant_parse(&quant, "q4", &err), CLV_OK);
     assert_int_equal(quant, CLV_QUANT_Q4);
     assert_string_equal(clv_quant_name(CLV_QUANT_Q8), "q8");

@@ -117,7 +117,6 @@ static void matches(clv_dtype dtype)
 
 static void forward_and_backward(void **state)
 {
-    (void)state;
     check_everywhere(matches);
 }
 
@@ -179,7 +178,6 @@ static void split_rows_agree(clv_dtype dtype)
 
 static void split_rows(void **state)
 {
-    (void)state;
     check_everywhere(split_rows_agree);
 }
 
@@ -210,7 +208,6 @@ static void check_slopes(const char *what, const problem *p, double *at, const d
 
 static void finite_differences(void **state)
 {
-    (void)state;
     for (int kind = CLV_NORM_RMS; kind <= CLV_NORM_LAYER; kind++) {
         problem p = problem_new((clv_norm_kind)kind, CLV_F64, CLV_F64, 3, 11);
         loss(&p);
@@ -236,14 +233,12 @@ static void nan_fills_its_row(clv_dtype dtype)
 
 static void nan_propagates(void **state)
 {
-    (void)state;
     check_everywhere(nan_fills_its_row);
 }
 
 /* Without gain and bias: ones and zeros. */
 static void absent_weights(void **state)
 {
-    (void)state;
     float x[] = {1, 2, 3, 4}, y[4];
     double moments[2];
     clv_norm norm = {CLV_NORM_LAYER, CLV_F32, CLV_F32, 1, 4, 4, 1e-12};

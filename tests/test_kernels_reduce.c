@@ -73,7 +73,6 @@ static void every_set_of_dims(clv_dtype dtype)
 
 static void any_dims(void **state)
 {
-    (void)state;
     check_everywhere(every_set_of_dims);
 }
 
@@ -81,7 +80,6 @@ static void any_dims(void **state)
 static void long_sums_round_once(void **state)
 {
     enum { N = 1000000 };
-    (void)state;
     float *x = check_alloc(N, sizeof *x), row, column;
     const int64_t as_row[] = {N}, as_column[] = {N, 1};
     const bool reduced[] = {true, false};
@@ -120,7 +118,6 @@ static void nan_and_infinity(clv_dtype dtype)
 
 static void not_finite(void **state)
 {
-    (void)state;
     check_everywhere(nan_and_infinity);
 }
 
@@ -149,13 +146,11 @@ static void independent_of_division(clv_dtype dtype)
 
 static void division(void **state)
 {
-    (void)state;
     check_everywhere(independent_of_division);
 }
 
 static void integers(void **state)
 {
-    (void)state;
     const int32_t x[] = {1, 2, 3, -4, -5, -6};
     const int64_t shape[] = {2, 3};
     const bool last[] = {false, true};

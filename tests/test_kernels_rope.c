@@ -80,7 +80,6 @@ static void matches(clv_dtype dtype)
 
 static void rope(void **state)
 {
-    (void)state;
     check_everywhere(matches);
 }
 
@@ -88,7 +87,6 @@ static void rope(void **state)
 static void inverse_is_the_gradient(void **state)
 {
     enum { S = 6, D = 12, N = S * D };
-    (void)state;
     for (int interleaved = 0; interleaved <= 1; interleaved++) {
         operand x = operand_random(CLV_F64, N, -1, 1), d = operand_random(CLV_F64, N, -1, 1);
         double rotated[N], d_x[N], inv_freq[D / 2], left = 0, right = 0;

@@ -1,5 +1,4 @@
 /* test_kernels_softmax.c - softmax, and cross-entropy over a vocabulary cut in parts. */
-#include "cleave/graph.h"
 #include "kernel_check.h"
 #include "kernels/cpu/cross_entropy_kernel.h"
 #include "kernels/cpu/softmax_kernel.h"
@@ -29,7 +28,6 @@ static void softmax_matches(clv_dtype dtype)
 
 static void softmax(void **state)
 {
-    (void)state;
     check_everywhere(softmax_matches);
 }
 
@@ -52,7 +50,6 @@ static void softmax_extremes(clv_dtype dtype)
 
 static void extremes(void **state)
 {
-    (void)state;
     check_everywhere(softmax_extremes);
 }
 
@@ -60,7 +57,6 @@ static void softmax_slope(void **state)
 {
     enum { N = 9 };
     const double h = 1e-5;
-    (void)state;
     operand x = operand_random(CLV_F64, N, -2, 2), d = operand_random(CLV_F64, N, -1, 1);
     double y[N], slope[N], moved[N];
     clv_softmax_forward(CLV_F64, y, x.exact, 1, N);
@@ -177,7 +173,6 @@ static void cross_entropy_matches(clv_dtype dtype)
 
 static void cross_entropy(void **state)
 {
-    (void)state;
     check_everywhere(cross_entropy_matches);
 }
 
@@ -200,7 +195,6 @@ static void nan_logits(clv_dtype dtype)
 
 static void nan_propagates(void **state)
 {
-    (void)state;
     check_everywhere(nan_logits);
 }
 

@@ -1,5 +1,4 @@
 /* test_kernels_thread_determinism.c - the kernels that sum give the same bits with any number of threads. */
-#include "cleave/graph.h"
 #include "kernel_check.h"
 #include "kernels/cpu/cross_entropy_kernel.h"
 #include "kernels/cpu/embedding_kernel.h"
@@ -72,7 +71,6 @@ static void same_bits(clv_dtype dtype)
 
 static void any_number_of_threads(void **state)
 {
-    (void)state;
     check_everywhere(same_bits);
 }
 

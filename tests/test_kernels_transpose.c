@@ -59,7 +59,6 @@ static void every_permutation(void **state)
         int64_t shape[4];
     } shapes[] = {{0, {0}},         {1, {9}},          {2, {33, 70}},      {2, {1, 5}},        {2, {0, 5}},
                   {3, {3, 40, 35}}, {4, {2, 3, 4, 5}}, {4, {2, 1, 33, 7}}, {4, {5, 34, 2, 33}}};
-    (void)state;
     print_message("seed %llu\n", (unsigned long long)check_seed);
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (size_t elem = 1; elem <= 8; elem *= 2) {
@@ -75,7 +74,6 @@ static void boxes(void **state)
 {
     const int64_t whole[] = {6, 7, 8}, box[] = {2, 3, 4}, lo[] = {1, 4, 3}, none[] = {0, 0, 0};
     unsigned char in[336 * 4], slice[24 * 4], out[336 * 4] = {0};
-    (void)state;
     fill_bytes(in, sizeof in);
     clv_copy_box(4, slice, box, none, in, whole, lo, 3, box);
     clv_copy_box(4, out, whole, lo, slice, box, none, 3, box);

@@ -2,19 +2,14 @@
  * program: what Megatron's block communicates and nothing more, by kind, count and bytes. The ranks that share a KV
  * head make it each for itself. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/nn.h"
 #include "cleave/program.h"
 #include "must.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 typedef struct sizes {
     int batch, seq, head_dim, context;
@@ -145,7 +140,6 @@ static void check_inference(const heads_case *c, const sizes *s, pass how, bool 
 
 static void test_inference(void **state)
 {
-    (void)state;
     for (int i = 0; i < N_CASES; i++)
         for (int how = FORWARD; how <= DECODE; how++)
             for (int sp = 0; sp < (how == DECODE ? 1 : 2); sp++)
@@ -156,7 +150,6 @@ static void test_inference(void **state)
  * back: the cache stays in place, and so do the weights behind it, whose blocks are of single heads. */
 static void test_large_cache(void **state)
 {
-    (void)state;
     const heads_case c = {32, 8, 16};
     for (int context = 128; context <= 8192; context *= 8) {
         sizes s = {8, 64, 128, context, CLV_BF16};
@@ -194,7 +187,6 @@ static void check_training(const heads_case *c, const sizes *s, bool sp)
 
 static void test_training(void **state)
 {
-    (void)state;
     sizes long_rows = small, few = small;
     long_rows.batch = 16;
     long_rows.seq = 768;
@@ -237,7 +229,6 @@ static clv_graph *graph_of_four(void)
 /* Blocks of single rows stay where they are, though what they meet comes in blocks of two. */
 static void test_blocks_stay(void **state)
 {
-    (void)state;
     clv_graph *graph = graph_of_four();
     clv_layout rows = clv_graph_layout(graph, 2, "model,_"), pairs = clv_graph_layout(graph, 2, "_,model*2");
     clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){8, 6}, &pairs);
@@ -251,7 +242,6 @@ static void test_blocks_stay(void **state)
  * result. */
 static void test_new_state_stays(void **state)
 {
-    (void)state;
     clv_graph *graph = graph_of_four();
     clv_layout rows = clv_graph_layout(graph, 2, "model,_"), whole = clv_layout_replicated(2);
     clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){4096, 64}, &whole);

@@ -2,15 +2,10 @@
  * after another, which of them hide behind what, and what programs and sessions notice when something touches what a
  * step moves. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "gpt_block.h"
 #include "cleave/session.h"
@@ -23,6 +18,7 @@
 #include "batch_invariance.h"
 #include "slow_link_machine.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { B = 12, S = 7, M = 24, HEADS = 6, OUTPUTS = 32, ROOM = 12288 };
 
@@ -95,7 +91,7 @@ static int wholes_of_kind(const clv_program *program, const char *kind, bool bac
     return n;
 }
 
-/* Whether a product runs beside step i. */
+/* Whether step i overlaps with a product. */
 static bool hides_behind_product(const clv_program *program, int i)
 {
     for (int k = i + 1; k <= clv_program_completes_at(program, i); k++)
@@ -104,7 +100,7 @@ static bool hides_behind_product(const clv_program *program, int i)
     return false;
 }
 
-/* Of the steps of a kind in the backward pass (or both): how many there are, and hide behind products. */
+/* Counts the steps of a kind in the backward pass (or both), and those that overlap with products. */
 static int hidden_of(int *all, const clv_program *program, const char *kind, bool backward)
 {
     int hidden = 0;
@@ -223,7 +219,7 @@ static void must_be_cut(const clv_program *program, const struct layout_case *c,
                  wholes_of(program));
 }
 
-/* Whether steps of the forward pass are cut where links are slow: those whose products have the same rows. */
+/* Whether steps of the forward pass are chunked if links are slow: those with products of the same rows. */
 static const bool are_cut[CASES] = {true, true, false, true, true, false};
 
 static void test_the_same_bits(void **state)
@@ -231,7 +227,6 @@ static void test_the_same_bits(void **state)
     static const char *const transports[] = {"threads", "mailbox"};
     const int64_t shape[3] = {B, S, M};
     clv_machine *slow = must_slow_links();
-    (void)state;
     for (int k = 0; k < 3 * 2 * CASES; k++) {
         if (!sweep_takes_thinned(5))
             continue;
@@ -268,7 +263,6 @@ static void test_the_same_bits_of_odd_rows(void **state)
                {{"data=3,model=2", "megatron"}, {3, 40, 24}, true}};
     static const char *const transports[] = {"threads", "mailbox"};
     clv_machine *slow = must_slow_links();
-    (void)state;
     for (size_t k = 0; k < 2 * sizeof odd / sizeof *odd; k++) {
         if (!sweep_takes_thinned(5))
             continue;
@@ -290,7 +284,6 @@ static void test_the_same_bits_of_strips_between_processes(void **state)
     static const struct layout_case layouts[] = {{"model=2", "megatron-sp"}, {"model=4", "megatron-sp"}};
     const int64_t shape[3] = {1, 256, 24};
     clv_machine *slow = must_slow_links();
-    (void)state;
     for (int k = 0; k < 4; k++) {
         clv_program *programs[2];
         for (int o = 0; o < 2; o++)
@@ -310,7 +303,6 @@ static void test_strips_of_many_ranks(void **state)
         bool cut;
     } many[] = {{{"model=16", "megatron-sp"}, true}, {{"model=33", "megatron-sp"}, false}};
     clv_machine *slow = must_slow_links();
-    (void)state;
     for (int k = 0; k < 2; k++) {
         clv_program *program = compile_forward(slow, &many[k].layout, (int64_t[]){1, 16 * 33 * 8, 24}, true);
         int most = 0;
@@ -333,7 +325,6 @@ static void test_the_same_bits_over_hosts(void **state)
     static const struct layout_case c = {"model=4", "megatron-sp"};
     clv_machine *slow = must_slow_network();
     clv_program *programs[2];
-    (void)state;
     for (int o = 0; o < 2; o++) {
         int parts = 0;
         programs[o] = compile_forward(slow, &c, (int64_t[]){8, 12, 24}, o);
@@ -353,7 +344,6 @@ static void test_the_same_bits_of_sums_over_hosts(void **state)
     static const char *const kinds[] = {"reduce_scatter", "all_reduce", "all_gather"};
     clv_machine *slow = must_slow_network();
     clv_program *programs[2];
-    (void)state;
     for (int o = 0; o < 2; o++)
         programs[o] = compile_forward(slow, &c, (int64_t[]){8, 12, 24}, o);
     for (int kind = 0; kind < 3; kind++) {
@@ -393,7 +383,6 @@ static clv_program *compile_gram(int how_many, const clv_machine *machine, bool 
 static void test_the_same_bits_of_products_of_what_is_cut(void **state)
 {
     clv_machine *slow = must_slow_links();
-    (void)state;
     for (int how_many = 1; how_many <= 2; how_many++) {
         clv_program *programs[2] = {compile_gram(how_many, slow, false), compile_gram(how_many, slow, true)};
         for (int o = 0; o < 2; o++)
@@ -482,13 +471,11 @@ static void expect_chains(uint64_t chains, bool one, bool (*is)(const clv_progra
 
 static void test_the_same_bits_of_random_chains(void **state)
 {
-    (void)state;
     expect_chains(120, false, is_cut, 4);
 }
 
 static void test_the_same_bits_of_chains_of_one_sequence(void **state)
 {
-    (void)state;
     expect_chains(60, true, has_strips, 2);
 }
 
@@ -514,7 +501,6 @@ static void test_where_a_part_is_not_finite(void **state)
     const clv_input_binding input = {"x", x};
     const clv_output_binding output = {"d0", y};
     clv_machine *slow = must_slow_links();
-    (void)state;
     for (int i = 0; i < COLS; i++)
         x[AT * COLS + i] = 1e30F;
     for (int o = 0; o < 2; o++) {
@@ -563,7 +549,6 @@ static int bytes_of(double *out, const clv_program *program)
 static void test_the_same_collectives(void **state)
 {
     const int64_t large[3] = {6, 512, 510};
-    (void)state;
     for (int k = 0; k < 2 * CASES; k++) {
         double before[256], after[256];
         const int64_t *shape = k % 2 ? large : (int64_t[]){B, S, M};
@@ -583,7 +568,6 @@ static void test_what_hides(void **state)
 {
     const int64_t shape[3] = {6, 512, 510};
     int all;
-    (void)state;
     clv_program *sp = compile_block(&cases[0], shape, true), *dp = compile_block(&cases[2], shape, true),
                 *fsdp = compile_block(&cases[5], shape, true);
     /* sequence parallelism: gradients of activations move while gradients of weights are made */
@@ -601,7 +585,7 @@ static void test_what_hides(void **state)
     clv_program_free(fsdp);
 }
 
-/* Steps with the very products that they feed or follow: all parts of each but one move beside a product. */
+/* Steps chunked with the products that they feed or follow: all chunks but one overlap with a product. */
 static void test_parts_beside_their_products(void **state)
 {
     static const struct {
@@ -615,7 +599,6 @@ static void test_parts_beside_their_products(void **state)
                {{"model=2", "megatron-sp"}, {1, 4096, 510}, {"all_gather", "reduce_scatter"}},
                {{"model=3", "megatron-sp"}, {1, 3072, 510}, {"all_gather", "reduce_scatter"}},
                {{"model=5", "megatron"}, {2, 1024, 510}, {"all_reduce", "all_reduce"}}};
-    (void)state;
     for (size_t k = 0; k < sizeof cut / sizeof *cut; k++) {
         clv_program *program = compile_forward(NULL, &cut[k].layout, cut[k].shape, true);
         for (int kind = 0; kind < 2; kind++) {
@@ -634,7 +617,6 @@ static void test_parts_beside_their_products(void **state)
 static void test_what_it_brings_and_costs(void **state)
 {
     const int64_t shape[3] = {4, 512, 510};
-    (void)state;
     for (int k = 0; k < CASES; k++) {
         clv_error err = {0};
         clv_program *plain = compile_block(&cases[k], shape, false), *program = compile_block(&cases[k], shape, true);
@@ -696,7 +678,6 @@ static int most_at_once(bool overlap)
 
 static void test_steps_of_two_groups_at_once(void **state)
 {
-    (void)state;
     assert_int_equal(most_at_once(false), 1);
     assert_true(most_at_once(true) >= 2);
 }
@@ -720,7 +701,6 @@ static void test_who_is_late(void **state)
 {
     static const char *const transports[] = {"threads", "mailbox"};
     static results ignored;
-    (void)state;
     for (int k = 0; k < 12; k++) {
         clv_error err = {0};
         clv_session *session;
@@ -753,7 +733,6 @@ static int nap_ms[2][2]; /* of op layers.L, on ranks */
 /* Its operand, after a nap. */
 static clv_status nap_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     usleep((useconds_t)nap_ms[strstr(call->op->name, "layers.1") != NULL][clv_call_rank(call)] * 1000);
     memcpy(call->out[0].data, call->in[0].data, (size_t)clv_view_elems(&call->out[0]) * sizeof(float));
     return CLV_OK;
@@ -837,7 +816,6 @@ static void expect_hidden(const char *transport, bool waits)
 
 static void test_what_hid(void **state)
 {
-    (void)state;
     if (launched_job()) {
         expect_hidden(NULL, clv_job_process_index(launched_job()) == 0);
         return;
@@ -858,7 +836,6 @@ static void refused(const clv_program *program, const char *part)
 
 static void test_programs_that_touch_what_moves(void **state)
 {
-    (void)state;
     clv_program *program = small(&cases[0], true);
     int i = 0;
     while (program->instructions[i].n_overlapped == 0 || !program->instructions[i + 1].op ||
@@ -886,7 +863,6 @@ static void test_programs_that_touch_what_moves(void **state)
 static void test_steps_of_one_group(void **state)
 {
     int found = 0;
-    (void)state;
     for (int c = 0; c < CASES; c++) {
         clv_program *program = small(&cases[c], true);
         for (int i = 0; i < program->n_instructions; i++)
@@ -916,7 +892,6 @@ __attribute__((no_sanitize("thread"))) static void write_what_moves(void)
 /* Of twice its operand; layers.0 makes what moves, and layers.1, which runs meanwhile, writes it. */
 static clv_status wrong_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     for (int64_t i = 0; i < clv_view_elems(&call->out[0]); i++)
         ((float *)call->out[0].data)[i] = 2 * ((const float *)call->in[0].data)[i];
     if (call->in[0].lo[0] == 0 && strstr(call->op->name, "layers.0"))
@@ -937,7 +912,6 @@ static void test_a_session_notices(void **state)
                                      .run = wrong_run};
     static float x[8], y[8], z[8];
     clv_error err = {0};
-    (void)state;
     clv_program *program = two_layers(&wrong, 8, true);
     clv_session *session = new_session(program, "threads");
     clv_input_binding input = {"x", x};

@@ -1,13 +1,9 @@
-/* Layouts: text form, normal form, cuts, and the elements that a rank lacks. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+/* test_layout.c - layouts: text form, normal form, shards, and the volume of a reshard. */
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/layout.h"
+#include "unit_test.h"
 
 static clv_mesh mesh_of(const char *text)
 {
@@ -28,7 +24,6 @@ static clv_layout layout_of(const char *text, const clv_mesh *mesh, int rank)
 
 static void prints_what_it_parses(void **state)
 {
-    (void)state;
     static const struct {
         int rank;
         const char *text, *printed; /* NULL: the same */
@@ -74,7 +69,6 @@ static void prints_what_it_parses(void **state)
 /* The longest text that any layout has must fit CLV_LAYOUT_TEXT. */
 static void text_of_any_layout_fits(void **state)
 {
-    (void)state;
     clv_mesh mesh = {.n_axes = 16};
     clv_layout layout = clv_layout_replicated(8);
     char out[CLV_LAYOUT_TEXT];
@@ -96,7 +90,6 @@ static void text_of_any_layout_fits(void **state)
 
 static void points_at_what_is_wrong(void **state)
 {
-    (void)state;
     static const struct {
         int rank;
         const char *text;
@@ -154,7 +147,6 @@ static void points_at_what_is_wrong(void **state)
 
 static void holds_as_many_sub_axes_as_ranks_allow(void **state)
 {
-    (void)state;
     char text[512] = "(", printed[CLV_LAYOUT_TEXT];
     clv_mesh mesh = mesh_of("x=1073741824");
     clv_layout layout, cut = clv_layout_replicated(1);
@@ -176,7 +168,6 @@ static void holds_as_many_sub_axes_as_ranks_allow(void **state)
 
 static void builds_normal_forms(void **state)
 {
-    (void)state;
     clv_mesh mesh = mesh_of("x=4,y=6");
     clv_layout layout = clv_layout_replicated(2), expected;
     clv_error err = {0};
@@ -211,7 +202,6 @@ static void builds_normal_forms(void **state)
 
 static void checks_each_invariant(void **state)
 {
-    (void)state;
     clv_mesh mesh = mesh_of("x=4,y=6");
     const clv_layout good = layout_of("x*2,y:(1)2 + sum{y:(2)3}", &mesh, 2);
     const int64_t shape[2] = {6, 7}, odd[2] = {7, 7}, negative[2] = {6, -1};
@@ -241,7 +231,6 @@ static void checks_each_invariant(void **state)
  * inside those of X. */
 static void cuts_nest(void **state)
 {
-    (void)state;
     for (int64_t n = 0; n <= 13; n++)
         for (int64_t x = 1; x <= 5; x++)
             for (int64_t y = 1; y <= 4; y++) {
@@ -265,7 +254,6 @@ static void cuts_nest(void **state)
 
 static void finds_shards(void **state)
 {
-    (void)state;
     clv_mesh mesh = mesh_of("x=2,y=4");
     clv_layout layout = layout_of("(y,x),_", &mesh, 2);
     const int64_t shape[2] = {64, 5};
@@ -347,7 +335,6 @@ static void compare_all_pairs(const char *mesh_text, const clv_subaxis *atoms, i
 
 static void missing_elems_is_exact(void **state)
 {
-    (void)state;
     const clv_subaxis axes[3] = {{0, 1, 2}, {1, 1, 3}, {2, 1, 2}}, halves[3] = {{0, 1, 2}, {1, 1, 2}, {1, 2, 3}};
     const clv_subaxis crossing[2] = {{0, 1, 2}, {0, 2, 3}}, crossed[2] = {{0, 1, 3}, {0, 3, 2}};
     const int64_t ones[2] = {1, 1};
@@ -363,7 +350,6 @@ static void missing_elems_is_exact(void **state)
 /* Cuts of one axis that do not nest: x:(1)2 against x:(1)3 of 6 ranks. */
 static void missing_elems_of_crossing_cuts(void **state)
 {
-    (void)state;
     static const char *const texts[] = {"x:(1)2,_", "x:(1)3,_",          "x:(1)3,x:(3)4", "x:(2)3,x:(6)2",
                                         "_,x:(1)2", "(x:(3)4,x:(1)3),y", "x:(1)4,y",      "y,x:(4)3",
                                         "x:(1)6,_", "(y,x:(2)6),_",      "x:(3)2,x:(6)2", "_,_"};

@@ -1,12 +1,7 @@
 /* test_limits.c - tensors and programs as large as they may be, and larger: refused, never overflown (run by the
  * undefined sanitizer too). Nothing here is allocated. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/memory/arena.h"
 #include "cleave/graph.h"
@@ -14,6 +9,7 @@
 #include "partition/reshard/reshard_planner.h"
 #include "must.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 #define DIMS(...)                                                                                                      \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])                                             \
@@ -50,7 +46,6 @@ static void assert_refused(clv_graph *graph, const char *part)
 
 static void shapes_have_2_60_bytes(void **state)
 {
-    (void)state;
     for (int dtype = 0; dtype < CLV_DTYPE_COUNT; dtype++) {
         int64_t most = CLV_MAX_TENSOR_BYTES / (int64_t)clv_dtype_size((clv_dtype)dtype);
         assert_int_equal(clv_shape_check(&most, 1, (clv_dtype)dtype, NULL), CLV_OK);
@@ -65,7 +60,6 @@ static void shapes_have_2_60_bytes(void **state)
 
 static void values_are_bounded(void **state)
 {
-    (void)state;
     clv_graph *graph = must_graph("");
     clv_input(graph, "x", CLV_F32, DIMS(E + 1), NULL);
     assert_refused(graph, "x: a tensor of more than 2^60 bytes");
@@ -102,7 +96,6 @@ static clv_graph *sums(const char *mesh, const char *layout, int n)
 
 static void programs_have_2_62_bytes_a_rank(void **state)
 {
-    (void)state;
     clv_error err = {0};
     assert_true(region_of(sums("", "_", 2), &err) == 3 * CLV_MAX_TENSOR_BYTES);
     assert_refused(sums("", "_", 3), "the tensors of a program come to more than 2^62 bytes a rank");
@@ -112,7 +105,6 @@ static void programs_have_2_62_bytes_a_rank(void **state)
 
 static void state_counts(void **state)
 {
-    (void)state;
     clv_graph *graph = must_graph("");
     for (int i = 0; i < 5; i++) {
         char name[16];
@@ -124,7 +116,6 @@ static void state_counts(void **state)
 
 static void workspaces_are_bounded(void **state)
 {
-    (void)state;
     const int64_t keys = INT64_C(1) << 45;
     clv_graph *graph = must_graph("");
     clv_value q = clv_input(graph, "q", CLV_F32, DIMS(1, 1, 1, 1), NULL), d[2];
@@ -137,7 +128,6 @@ static void workspaces_are_bounded(void **state)
 
 static void plans_of_large_tensors(void **state)
 {
-    (void)state;
     static const char *const layouts[] = {"_,_",     "x,_",      "_,x",          "y,x",
                                           "(x,y),_", "_,y:(1)2", "_,_ + sum{x}", "_,y + sum{x}"};
     clv_mesh mesh;

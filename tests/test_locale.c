@@ -1,23 +1,17 @@
 /* test_locale.c - what is written and read has a point in its numbers, in programs whose locale has a comma, too. */
 #include <locale.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/error.h"
 #include "cleave/machine.h"
 #include "cleave/text.h"
 #include "cli_run.h"
 #include "io/diagnostics/trace_file.h"
-#include "io/files/file.h"
 #include "io/json/json.h"
 #include "must.h"
+#include "unit_test.h"
 
 static bool has_comma;
 
@@ -25,7 +19,6 @@ static bool has_comma;
 static int set_up(void **state)
 {
     char text[16];
-    (void)state;
     cli_shell("localedef -i de_DE -f UTF-8 {d}/de_DE.UTF-8 >{d}/said 2>&1 || true");
     setenv("LOCPATH", cli_folder(), 1);
     has_comma = setlocale(LC_ALL, "de_DE.UTF-8") != NULL;
@@ -62,7 +55,6 @@ static void test_texts(void **state)
     char text[CLV_QUANTITY_TEXT];
     clv_error err = {0};
     json_t *json = NULL;
-    (void)state;
     need_comma();
     clv_print_bytes(text, sizeof text, 1536);
     assert_string_equal(text, "1.5 KiB");
@@ -84,7 +76,6 @@ static void test_machine_profile(void **state)
     clv_machine *machine, *again;
     clv_machine_info one = {.size = sizeof one}, two = {.size = sizeof two};
     clv_error err = {0};
-    (void)state;
     need_comma();
     must(clv_machine_open(&machine, "h100-nvlink-ib", NULL, &err), &err);
     must(clv_machine_write(machine, in("profile.json"), &err), &err);
@@ -118,7 +109,6 @@ static void test_trace(void **state)
                                  .events = events};
     clv_trace_table table;
     clv_error err = {0};
-    (void)state;
     need_comma();
     must(clv_trace_file_write(&content, in("trace.json"), &err), &err);
     must(clv_trace_file_read(&table, in("trace.json"), &err), &err);
@@ -129,7 +119,6 @@ static void test_trace(void **state)
 /* Programs of the environment's locale, as the commands are: metrics, drawings, checkpoints and what is printed. */
 static void test_commands(void **state)
 {
-    (void)state;
     need_comma();
     cli_shell("seq 300 >{d}/text");
     static const char train[] = "train --text {d}/text --layers 1 --hidden 16 --heads 2 --seq 16 --batch 2 --lr 0.015";

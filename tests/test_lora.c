@@ -1,14 +1,9 @@
 /* test_lora.c - adapters: what they cost, what stays as it was, and that every mesh trains the same ones. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/checkpoint.h"
 #include "cleave/plan.h"
@@ -19,6 +14,7 @@
 #include "runtime/multi_process/multi_process.h"
 #include "train/trainer_state.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { BATCH = 4, SEQ = 8, RANK = 3, STEPS = 4, MOST_STATE = 1 << 16, MOST_COLLECTIVES = 256, TEXT = 128 };
 
@@ -149,7 +145,7 @@ static bool ends(const char *text, const char *with)
     return n >= k && strcmp(text + n - k, with) == 0;
 }
 
-/* Bytes of all state whose name ends so, as one rank would hold it; each padded to so many. */
+/* Bytes of all states with this suffix on one rank, each padded to a multiple. */
 static int64_t bytes_of_states(clv_trainer *trainer, const char *ending, int64_t padding)
 {
     clv_error err = {0};
@@ -218,7 +214,6 @@ static void train_on(double *losses, double *norms, int i, int split)
 
 static void test_meshes(void **state)
 {
-    (void)state;
     for (int i = 0; i < CASES; i++) {
         double losses[STEPS], norms[STEPS];
         train_on(losses, norms, i, 0);
@@ -277,7 +272,6 @@ static traffic traffic_of_inference(const clv_model *model)
 /* Where ranks split heads and hidden features, nothing moves in the forward pass that did not without adapters. */
 static void test_forward_traffic(void **state)
 {
-    (void)state;
     for (int i = 0; i < CASES; i++)
         for (int s = 0; s < SPLITS; s++) {
             if (strstr(splits[s].rules, "fsdp") || strstr(splits[s].rules, "gspmd"))
@@ -298,7 +292,6 @@ static void test_forward_traffic(void **state)
 static void test_frozen(void **state)
 {
     enum { ONE = 0, DATA = 5 };
-    (void)state;
     for (int i = 0; i < CASES; i++) {
         clv_memory memory = {.size = sizeof memory}, whole = {.size = sizeof whole};
         clv_model *model = model_of(i, ONE), *plain = base_of(i, ONE), *two = model_of(i, DATA);
@@ -336,7 +329,6 @@ static void remove_folder(const char *folder)
 /* Merged, it is a model like any other, of the same losses. */
 static void test_merged(void **state)
 {
-    (void)state;
     for (int i = 0; i < CASES; i++)
         for (int s = i % 3; s < SPLITS; s += 3) {
             if (!sweep_takes_thinned(3))
@@ -370,10 +362,9 @@ static clv_model *whole_of(int i, int split)
     return model;
 }
 
-/* Apart, they open by themselves, or beside their base, on any mesh. */
+/* Saved apart, they open by themselves, or with their base, on any mesh. */
 static void test_apart(void **state)
 {
-    (void)state;
     for (int i = 0; i < CASES; i++) {
         clv_error err = {0};
         char folder[] = "/tmp/cleave-lora-XXXXXX";
@@ -405,7 +396,6 @@ static void test_apart(void **state)
 /* A checkpoint has the adapters and their moments alone, and goes on: bit for bit where it was, and on any mesh. */
 static void test_resumed(void **state)
 {
-    (void)state;
     for (int i = 0; i < CASES; i++) {
         clv_error err = {0};
         char folder[] = "/tmp/cleave-lora-XXXXXX", weights[128];
@@ -441,7 +431,6 @@ static void test_resumed(void **state)
 /* What plan says a step takes is what the trainer's does. */
 static void test_planned(void **state)
 {
-    (void)state;
     for (int s = 0; s < SPLITS; s++) {
         clv_error err = {0};
         clv_program *program;
@@ -485,7 +474,6 @@ static void test_another_model(void **state)
     clv_lora_options there = {.size = sizeof there, .folder = folder};
     clv_model *model = whole_of(0, 0), *none;
     clv_trainer *trainer = trainer_of(model);
-    (void)state;
     assert_non_null(mkdtemp(folder));
     must(clv_trainer_save_adapters(trainer, folder, &err), &err);
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
@@ -500,14 +488,13 @@ static void test_another_model(void **state)
     remove_folder(folder);
 }
 
-/* A checkpoint goes on beside its own base alone, and adapters of no folder's are not saved. */
+/* A checkpoint resumes only with its own base; adapters without a base folder are not saved. */
 static void test_another_base(void **state)
 {
     char folder[] = "/tmp/cleave-lora-XXXXXX";
     clv_error err = {0};
     clv_model *model = whole_of(0, 0), *other = whole_of(1, 0), *plain, *anew = model_of(0, 0);
     clv_trainer *trainer = trainer_of(model), *wrong = trainer_of(other), *nowhere = trainer_of(anew);
-    (void)state;
     assert_non_null(mkdtemp(folder));
     step(trainer);
     step(nowhere);
@@ -547,7 +534,6 @@ static int train_dropping(double *losses, int i, int split, double dropout)
 /* The same elements everywhere, for which nothing moves. */
 static void test_dropout(void **state)
 {
-    (void)state;
     for (int i = 0; i < CASES; i++) {
         double losses[STEPS], without[STEPS], loss[STEPS];
         train_dropping(losses, i, 0, 0.4);
@@ -572,7 +558,6 @@ static void test_dropout_of_folder(void **state)
     const char *const folders[] = {folder, kept}, *path = golden_path("llama_lora");
     double looked_at[2], losses[2];
     clv_error err = {0};
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(kept, sizeof kept, "%s/kept", folder);
     snprintf(command, sizeof command,
@@ -677,7 +662,6 @@ static void test_configs(void **state)
     };
     char folder[] = "/tmp/cleave-lora-XXXXXX", command[512];
     const clv_lora_options there = {.size = sizeof there, .folder = folder};
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(command, sizeof command, "cp %s/adapter_model.safetensors %s", golden_path("llama_lora"), folder);
     assert_int_equal(system(command), 0);
@@ -707,7 +691,6 @@ static void test_configs_taken(void **state)
     };
     char folder[] = "/tmp/cleave-lora-XXXXXX", command[512];
     const clv_lora_options there = {.size = sizeof there, .folder = folder};
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(command, sizeof command, "cp %s/adapter_model.safetensors %s", golden_path("llama_lora"), folder);
     assert_int_equal(system(command), 0);
@@ -740,7 +723,6 @@ static void test_files(void **state)
     const clv_lora_options there = {.size = sizeof there, .folder = folder};
     clv_model *none;
     clv_error err = {0};
-    (void)state;
     assert_non_null(mkdtemp(folder));
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         snprintf(command, sizeof command, "cp %s/adapter_* %s && LC_ALL=C sed -i '%s' %s/adapter_model.safetensors",
@@ -795,7 +777,6 @@ static void test_refused(void **state)
         {{.rank = 2, .targets = "embed_tokens"}, "target 'embed_tokens'"},
         {{.size = 3, .rank = 2}, "size"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         clv_error err = {0};
         clv_model *model;

@@ -3,12 +3,8 @@
  * launchers, under a shell that lives on, so that the launcher does not end the survivors.
  */
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,14 +12,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/threads/wait.h"
 #include "cleave/job.h"
 #include "cleave/session.h"
 #include "cli_run.h"
 #include "must.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum {
     PROCESSES = 3,
@@ -83,7 +78,6 @@ static void strike(void)
 
 static void *strike_soon(void *arg)
 {
-    (void)arg;
     sleep_ms(83);
     strike();
     return NULL;
@@ -101,7 +95,6 @@ static void expect(clv_status status, const clv_error *err, const char *what)
 static void hear_of_loss(void *arg, const clv_error *error)
 {
     const act *a = arg;
-    (void)error;
     if (*a != LEAVING) /* who leaves waits for what is said */
         sleep_ms(2 * KILLED_MS);
 }
@@ -306,22 +299,19 @@ static void strike_all(const char *how, act from, act to)
 
 static void test_killed(void **state)
 {
-    (void)state;
     strike_all("KILL", IN_STEPS, LEAVING);
     assert_true(saw_bytes[0]);
 }
 
 static void test_stopped(void **state)
 {
-    (void)state;
     strike_all("STOP", IN_STEPS, LEAVING);
     assert_true(saw_bytes[1]);
 }
 
-/* One that is alive says where it stands. */
+/* A live process reports its progress. */
 static void test_late(void **state)
 {
-    (void)state;
     strike_all("LATE", BETWEEN_RUNS, BETWEEN_RUNS);
 }
 

@@ -1,15 +1,10 @@
 /* test_lr_schedule.c - learning rates of every shape, at the steps where they turn. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/train.h"
 #include "must.h"
+#include "unit_test.h"
 
 static const clv_lr_schedule rates = {.peak = 1, .floor = 0.2, .warmup = 4, .steps = 24};
 
@@ -23,10 +18,9 @@ static void assert_rate(clv_lr_schedule_shape shape, int64_t decay, int64_t step
         fail_msg("shape %d, step %lld: %.15g, expected %.15g", (int)shape, (long long)step, got, want);
 }
 
-/* The warm-up, the turns, the last step, and behind it. */
+/* The warm-up, the turning points, the last step, and later ones. */
 static void test_shapes(void **state)
 {
-    (void)state;
     for (int shape = CLV_LR_SCHEDULE_COSINE; shape <= CLV_LR_SCHEDULE_WSD; shape++)
         for (int step = 0; step <= 4; step++)
             assert_rate((clv_lr_schedule_shape)shape, 0, step, step < 4 ? 0.25 * (step + 1) : 1);
@@ -75,7 +69,6 @@ static void test_refused(void **state)
         {.peak = 1, .warmup = -1, .steps = 1},
         {.peak = 1, .warmup = 2, .steps = 1},
     };
-    (void)state;
     assert_int_equal(clv_lr_schedule_check(&(clv_lr_schedule){.peak = 1, .warmup = 1, .steps = 1}, NULL), CLV_OK);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_int_equal(clv_lr_schedule_check(&bad[i], NULL), CLV_EINVAL);

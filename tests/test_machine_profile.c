@@ -2,18 +2,14 @@
  * formulas.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/program.h"
 #include "measure/measure_network.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 static const char *const valid =
     "{\"name\":\"n\",\"ranks_per_host\":4,\"memory_bytes\":1e9,\"flops_per_s\":{\"f32\":1e9,\"bf16\":4e9},\"memory_"
@@ -46,7 +42,6 @@ static void refused(const char *piece, const char *by, const char *message)
 
 static void test_refused(void **state)
 {
-    (void)state;
     refused("\"name\":\"n\",", "", "\"name\" is missing");
     refused("\"ranks_per_host\":4,", "", "\"ranks_per_host\" is missing");
     refused("\"ranks_per_host\":4", "\"ranks_per_host\":0", "\"ranks_per_host\" is 0, valid are 1 to");
@@ -71,7 +66,6 @@ static void close_to(double got, double want)
 
 static void test_rates(void **state)
 {
-    (void)state;
     clv_machine *p = parse(valid);
     close_to(clv_machine_rate(p, "map", CLV_F32, 100, 0), 1e6);
     close_to(clv_machine_rate(p, "map", CLV_F32, 1, 0), 1e6);
@@ -91,7 +85,6 @@ static void test_written_as_read(void **state)
     char path[4096];
     clv_error err = {0};
     clv_machine_info wrote = {.size = sizeof wrote}, read = {.size = sizeof read};
-    (void)state;
     clv_machine *p = parse(valid);
     snprintf(path, sizeof path, "%s/test_machine_profile.json", getenv("CLV_BUILD_DIR"));
     assert_int_equal(clv_machine_write(p, path, &err), CLV_OK);
@@ -116,7 +109,6 @@ static void test_written_as_read(void **state)
 static void test_shipped(void **state)
 {
     int n = 0;
-    (void)state;
     for (const char *name; (name = clv_machine_builtin_name(n)) != NULL; n++) {
         clv_machine *p[2];
         clv_machine_info info[2] = {{.size = sizeof info[0]}, {.size = sizeof info[0]}};
@@ -144,7 +136,6 @@ static void test_default(void **state)
     clv_machine_info info = {.size = sizeof info};
     clv_machine *p = NULL;
     clv_error err = {0};
-    (void)state;
     assert_int_equal(clv_machine_get_info(NULL, &info, &err), CLV_OK);
     assert_string_equal(info.name, "default");
     assert_true(isinf(info.memory_bytes));
@@ -169,7 +160,6 @@ static void test_measured(void **state)
     int calls = 0;
     clv_error err = {0};
     clv_machine_info info = {.size = sizeof info};
-    (void)state;
     const clv_measure_options options = {.ranks = 2, .blocks = 1, .progress = count_calls, .progress_arg = &calls};
     if (clv_machine_measure(&p, &options, &err) != CLV_OK)
         fail_msg("%s", err.message);
@@ -188,7 +178,6 @@ static void test_measured(void **state)
 static void test_cpu(void **state)
 {
     clv_cpu_info info = {.size = sizeof info};
-    (void)state;
     assert_int_equal(clv_cpu_get_info(&info, NULL), CLV_OK);
     assert_true(strcmp(info.kernels, "portable") == 0 || strncmp(info.kernels, "avx", 3) == 0 ||
                 strcmp(info.kernels, "amx") == 0);
@@ -251,7 +240,6 @@ static double step_seconds(const char *mesh_text, bool gather, const clv_machine
 static void test_rings(void **state)
 {
     const double reduced = 8 * 1024 * 4, gathered = 24 * 1024 * 4;
-    (void)state;
     clv_machine *p = parse(valid);
     close_to(step_seconds("a=2", false, p), 1e-6 + 2 * reduced / 2 / 1e7);
     close_to(step_seconds("a=4", false, p), 1e-6 + 2 * reduced * 3 / 4 / 1e7);
@@ -268,7 +256,6 @@ static void test_rings(void **state)
 static void test_across_hosts(void **state)
 {
     const double reduced = 8 * 1024 * 4, gathered = 24 * 1024 * 4;
-    (void)state;
     clv_machine *p = parse(valid), *copy, *again;
     clv_error err = {0};
     clv_rate *far = clv_rates_add(&p->rates_network);
@@ -292,7 +279,6 @@ static void test_link_fit(void **state)
 {
     const double bytes[] = {64, 1024, 65536, 1 << 20};
     double seconds[4];
-    (void)state;
     for (int i = 0; i < 4; i++)
         seconds[i] = 1e-4 + bytes[i] / 1e8;
     clv_machine_link link = clv_fit_link(bytes, seconds, 4);
@@ -315,7 +301,6 @@ static void test_efficiency(void **state)
     clv_graph *graph;
     clv_program *program;
     const int64_t n = 512;
-    (void)state;
     clv_machine *p = parse(valid);
     p->rates_shared.n = p->rates_alone.n = 0;
     assert_int_equal(clv_mesh_parse(&mesh, "", &err), CLV_OK);
@@ -397,7 +382,6 @@ static void test_software(void **state)
 /* One rank goes by what was measured alone, if anything was; several by what was measured side by side. */
 static void test_whose_rates(void **state)
 {
-    (void)state;
     clv_machine *p = parse(valid);
     clv_rate *quiet = clv_rates_add(&p->rates_alone);
     *quiet = p->rates_shared.item[0];
@@ -442,7 +426,6 @@ static void test_slices(void **state)
     clv_mesh mesh;
     clv_graph *graph;
     clv_program *program;
-    (void)state;
     clv_machine *p = parse(valid);
     assert_int_equal(clv_mesh_parse(&mesh, "x=2", &err), CLV_OK);
     assert_int_equal(clv_graph_new(&graph, &mesh, &err), CLV_OK);
@@ -459,7 +442,6 @@ static void test_slices(void **state)
 
 static void test_crowded(void **state)
 {
-    (void)state;
     clv_machine *p = parse(valid);
     double alone = step_seconds("a=4", false, p);
     p->hosts = 1;

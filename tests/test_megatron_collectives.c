@@ -1,19 +1,14 @@
 /* test_megatron_collectives.c - the collectives of Megatron's layers, read off the program: kinds, counts and bytes. f,
  * f*, g and g* are written nowhere; they must come out of layouts. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/nn.h"
 #include "cleave/program.h"
 #include "must.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 enum { B = 4, S = 16, M = 48, HEADS = 6, F = 96, MAX_PARAMETERS = 32 };
 
@@ -119,7 +114,6 @@ static void assert_bytes(double got, double want)
 /* f and f*: two all_reduces forward (after attention and MLP), two backward (before them), of the residual. */
 static void test_tensor_parallel(void **state)
 {
-    (void)state;
     for (int form = CLV_BLOCK_LLAMA; form <= CLV_BLOCK_GPT; form++)
         for (int ranks = 2; ranks <= 4; ranks += 2) {
             char mesh[32];
@@ -136,7 +130,6 @@ static void test_tensor_parallel(void **state)
 /* g and g*: two all_gathers and two reduce_scatters forward, the same backward; the bytes of tensor parallelism. */
 static void test_sequence_parallel(void **state)
 {
-    (void)state;
     for (int form = CLV_BLOCK_LLAMA; form <= CLV_BLOCK_GPT; form++)
         for (int ranks = 2; ranks <= 4; ranks += 2) {
             char mesh[32];
@@ -159,7 +152,6 @@ static void test_sequence_parallel(void **state)
  * longer: there is one all the same. */
 static void test_uneven_sequence(void **state)
 {
-    (void)state;
     for (int64_t tokens = S + 1; tokens < S + 4; tokens++) {
         tally t = block_of(tokens, "model=4", true, CLV_BLOCK_GPT, true);
         assert_int_equal(t.all_gather, 4);
@@ -171,7 +163,6 @@ static void test_uneven_sequence(void **state)
 
 static void test_one_rank(void **state)
 {
-    (void)state;
     tally t = block("model=1", true, CLV_BLOCK_GPT, true);
     assert_int_equal(t.all_gather + t.reduce_scatter + t.all_reduce + t.other + t.vectors, 0);
 }
@@ -179,7 +170,6 @@ static void test_one_rank(void **state)
 /* Data parallelism: one reduction a parameter and nothing else. */
 static void test_data_parallel(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph("data=2");
     clv_axis_rules rules = clv_graph_axis_rules(graph, "dp");
     clv_layout layout = clv_residual_layout(graph, &rules, 3);
@@ -205,7 +195,6 @@ static void test_data_parallel(void **state)
 /* A weight kept in parts over data (FSDP): gathered for the product, its gradient scattered back. */
 static void test_sharded_weight(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph("data=2");
     clv_layout rows = clv_graph_layout(graph, 2, "data,_");
     clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){512, 64}, &rows);
@@ -231,7 +220,6 @@ static void test_sharded_weight(void **state)
 /* An axis that no layout names cuts the work of a product that is worth a gather, where it may. */
 static void test_idle_axis(void **state)
 {
-    (void)state;
     for (int idle = 0; idle < 2; idle++) {
         clv_error err = {0};
         clv_graph *graph = new_graph("x=4");
@@ -255,7 +243,6 @@ static void test_idle_axis(void **state)
 /* gather_output and input_is_parallel, each way. */
 static void test_linear_settings(void **state)
 {
-    (void)state;
     for (int setting = 0; setting < 4; setting++) {
         clv_graph *graph = new_graph("model=2");
         clv_axis_rules rules = clv_graph_axis_rules(graph, "megatron");
@@ -304,7 +291,6 @@ static int collectives_of_many(int times)
 /* What was brought to a layout stays at hand in it, however many there are. */
 static void test_all_layouts_stay_at_hand(void **state)
 {
-    (void)state;
     assert_int_equal(collectives_of_many(3), collectives_of_many(1));
 }
 

@@ -1,14 +1,6 @@
 /* test_memory_check.c - what a session that checks finds: ops of this test do wrong on purpose, on one rank. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "cleave/session.h"
 #include "graph/graph.h"
 #include "elementwise_op.h"
@@ -17,6 +9,7 @@
 #include "runtime/checks/memory_check.h"
 #include "runtime/checks/guard_bytes.h"
 #include "runtime/session/session_internal.h"
+#include "unit_test.h"
 
 /* shards of 2, 3, 2 and 3 elements; of 2000 and 2001; and so large that the region is not looked at after each op */
 enum { N = 10, LARGE = 8002, VAST = 80002, RANKS = 4, WORK = 256 };
@@ -32,9 +25,6 @@ static int length = N; /* of the vectors */
 
 static size_t work_bytes(const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    (void)op;
-    (void)in;
-    (void)out;
     return WORK;
 }
 
@@ -46,7 +36,6 @@ static bool is_guilty(const clv_call *call)
 
 static clv_status copy_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     int64_t n = clv_view_elems(&call->out[0]);
     for (int64_t i = 0; i < n; i++)
         ((float *)call->out[0].data)[i] = ((const float *)call->in[0].data)[i];
@@ -63,8 +52,6 @@ static const clv_op_def copies = {.name = "copies", ONE_TO_ONE, .workspace = wor
 /* Bytes of the shard, as ops that ask for what they need do. */
 static size_t shard_bytes(const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    (void)op;
-    (void)out;
     return (size_t)clv_view_elems(&in[0]) * sizeof(float);
 }
 
@@ -72,12 +59,11 @@ static const clv_op_def asks_little = {.name = "asks", ONE_TO_ONE, .workspace = 
 
 static const clv_op_def asks_nothing = {.name = "asks", ONE_TO_ONE, .run = copy_run};
 
-/* ---- ops whose results take over their operands, or are of bytes ---- */
+/* ---- ops with results in place of operands, or of bytes ---- */
 
 /* All elements but the last one of the rank at fault. */
 static clv_status copy_most(const clv_call *call, clv_error *err)
 {
-    (void)err;
     size_t n = (size_t)clv_view_elems(&call->out[0]) - is_guilty(call), size = clv_dtype_size(call->out[0].dtype);
     if (call->out[0].data != call->in[0].data)
         memcpy(call->out[0].data, call->in[0].data, n * size);
@@ -87,7 +73,6 @@ static clv_status copy_most(const clv_call *call, clv_error *err)
 /* Backwards, which needs its operand to the end. */
 static clv_status turn(const clv_call *call, clv_error *err)
 {
-    (void)err;
     int64_t n = clv_view_elems(&call->out[0]);
     for (int64_t i = 0; i < n; i++)
         ((float *)call->out[0].data)[i] = ((const float *)call->in[0].data)[n - 1 - i];
@@ -104,62 +89,47 @@ static const clv_op_def copies_in_place = {
 
 static void write_behind(const clv_call *call, float *out, int64_t n)
 {
-    (void)call;
     out[n] = 7;
 }
 
 static void write_far_behind(const clv_call *call, float *out, int64_t n)
 {
-    (void)call;
-    (void)n;
     out[CLV_BUFFER_ALIGN / (int)sizeof *out + 1] = 7;
 }
 
 static void write_in_front(const clv_call *call, float *out, int64_t n)
 {
-    (void)call;
-    (void)n;
     out[-1] = 7;
 }
 
 static void write_operand(const clv_call *call, float *out, int64_t n)
 {
-    (void)out;
-    (void)n;
     ((float *)call->in[0].data)[0] += 1;
 }
 
 static void write_behind_workspace(const clv_call *call, float *out, int64_t n)
 {
-    (void)out;
-    (void)n;
     ((char *)call->workspace)[WORK] = 7;
 }
 
 static void write_behind_its_own_workspace(const clv_call *call, float *out, int64_t n)
 {
-    (void)out;
     ((float *)call->workspace)[n] = 7;
 }
 
 static void write_into_workspace(const clv_call *call, float *out, int64_t n)
 {
-    (void)out;
-    (void)n;
     ((float *)call->workspace)[0] = 7;
 }
 
 static void leave_unwritten(const clv_call *call, float *out, int64_t n)
 {
     clv_guard_bytes_fill(&out[n - 1], sizeof *out);
-    (void)call;
 }
 
 /* The first of the chain of ops notes where its operand lies, a later one writes there. */
 static void write_noted(const clv_call *call, float *out, int64_t n)
 {
-    (void)out;
-    (void)n;
     if (strstr(call->op->name, "layers.0"))
         noted = call->in[0].data;
     if (strstr(call->op->name, "layers.2"))
@@ -169,8 +139,6 @@ static void write_noted(const clv_call *call, float *out, int64_t n)
 /* Behind all that is planned, inside the region. */
 static void write_nowhere(const clv_call *call, float *out, int64_t n)
 {
-    (void)call;
-    (void)n;
     out[CLV_REGION_ALIGN / (int)sizeof *out] = 7;
 }
 
@@ -184,8 +152,6 @@ static void write_beyond(const clv_call *call, float *out, int64_t n)
 /* Wherever the test said. */
 static void write_there(const clv_call *call, float *out, int64_t n)
 {
-    (void)out;
-    (void)n;
     if (strstr(call->op->name, "layers.0"))
         *noted = 7;
 }
@@ -217,7 +183,7 @@ static clv_program *chain(int depth, bool of_state)
     return program;
 }
 
-/* y = def, twice over, of a value that nobody else reads. */
+/* y = def, applied twice, to a value without other readers. */
 static clv_program *pair(const clv_op_def *def, clv_dtype dtype)
 {
     clv_error err = {0};
@@ -279,7 +245,6 @@ static void expect(clv_program *program, misdeed *does, const char *op, const ch
 
 static void test_writes_that_are_not_its_own(void **state)
 {
-    (void)state;
     expect(chain(1, false), write_behind, "layers.0.copies",
            "rank 3, layers.0.copies: it wrote behind the end of the result of layers.0.copies: byte 0 after its 12");
     expect(chain(1, false), write_far_behind, "layers.0.copies", "it wrote behind the end of the result of layers.0");
@@ -295,7 +260,6 @@ static void test_writes_that_are_not_its_own(void **state)
  * up to. */
 static void test_workspaces_of_a_rank(void **state)
 {
-    (void)state;
     expect(pair(&asks_little, CLV_F32), write_behind_its_own_workspace, "asks",
            "it wrote behind the end of its workspace of 12 bytes");
     on_first = true; /* 12 are planned */
@@ -305,10 +269,9 @@ static void test_workspaces_of_a_rank(void **state)
     expect(pair(&asks_nothing, CLV_F32), write_into_workspace, "asks", "it wrote into a workspace, and asks for none");
 }
 
-/* Of large values the bytes behind are looked at after every op, the values when they are read. */
+/* For large values, the bytes after them are checked after every op, the values when they are read. */
 static void test_large_values(void **state)
 {
-    (void)state;
     length = LARGE;
     expect(chain(1, false), write_behind, "layers.0.copies",
            "it wrote behind the end of the result of layers.0.copies");
@@ -321,7 +284,6 @@ static void test_large_values(void **state)
 static void test_bytes_left_unwritten(void **state)
 {
     _Alignas(8) unsigned char bytes[64];
-    (void)state;
     clv_guard_bytes_fill(bytes, 64);
     assert_int_equal(clv_guard_bytes_first_unwritten(CLV_U8, bytes, 64), 0);
     assert_int_equal(clv_guard_bytes_first_unwritten(CLV_U8, bytes, 15), -1); /* may be values */
@@ -336,7 +298,6 @@ static void test_bytes_left_unwritten(void **state)
 
 static void test_parts_left_unwritten(void **state)
 {
-    (void)state;
     expect(chain(1, false), leave_unwritten, "layers.0.copies",
            "it left element 2 of the result of layers.0.copies unwritten");
 }
@@ -344,7 +305,6 @@ static void test_parts_left_unwritten(void **state)
 /* Also where the memory holds what an operand left, and where any byte may be a value. */
 static void test_parts_that_hold_something_else(void **state)
 {
-    (void)state;
     expect(pair(&copies_most, CLV_F32), NULL, "most", "it left element 2 of the result of most unwritten");
     expect(pair(&copies_most_in_place, CLV_F32), NULL, "most", "it left element 2 of the result of most unwritten");
     expect(pair(&copies_most, CLV_U8), NULL, "most", "it left element 2 of the result of most unwritten");
@@ -357,7 +317,6 @@ static void test_parts_that_hold_something_else(void **state)
 
 static void test_memory_that_holds_nothing(void **state)
 {
-    (void)state;
     expect(chain(3, false), write_nowhere, "layers.0.copies", "it wrote into memory that held no value");
     length = VAST;
     expect(chain(3, false), write_beyond, "layers.0.copies", "it wrote into memory that held no value");
@@ -367,7 +326,6 @@ static void test_memory_that_holds_nothing(void **state)
 /* Far from all that an op has in hand, in a large region, the ops are named among which the one at fault is. */
 static void test_memory_far_away(void **state)
 {
-    (void)state;
     float sum;
     clv_error err = {0};
     length = VAST;
@@ -399,7 +357,6 @@ static int find(const clv_program *program, const char *name)
 
 static void test_plans_that_are_too_small(void **state)
 {
-    (void)state;
     clv_program *program = chain(1, false);
     float sum;
     clv_error err = {0};
@@ -423,7 +380,6 @@ static void test_plans_that_are_too_small(void **state)
 
 static void test_plans_that_give_back_too_early(void **state)
 {
-    (void)state;
     float sum;
     clv_error err = {0};
     clv_program *program = chain(2, false);
@@ -440,7 +396,6 @@ static void test_plans_that_give_back_too_early(void **state)
 /* A buffer is read after its memory was taken over. */
 static void test_plans_that_take_over_too_early(void **state)
 {
-    (void)state;
     float sum;
     clv_error err = {0};
     clv_program *program = chain(2, false);
@@ -460,7 +415,6 @@ static void test_plans_that_take_over_too_early(void **state)
 
 static void test_plans_that_overlap(void **state)
 {
-    (void)state;
     float sum;
     clv_error err = {0};
     clv_program *program = chain(2, false);
@@ -478,7 +432,6 @@ static void test_plans_that_overlap(void **state)
 
 static void test_the_same_results(void **state)
 {
-    (void)state;
     clv_error err = {0};
     clv_program *program = chain(3, true);
     clv_session *checked = new_session(program, true), *plain = new_session(program, false);
@@ -509,7 +462,6 @@ static void test_the_same_results(void **state)
 /* Kernels count on it, with guard bytes and without. */
 static void test_alignment(void **state)
 {
-    (void)state;
     for (int check = 0; check < 2; check++) {
         float sum;
         clv_error err = {0};
@@ -527,7 +479,6 @@ static void test_alignment(void **state)
 
 static void test_between_runs(void **state)
 {
-    (void)state;
     float sum;
     clv_error err = {0};
     clv_program *program = chain(1, false);

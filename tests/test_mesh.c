@@ -1,17 +1,11 @@
 /* Meshes: text form, ranks and coordinates, groups. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/mesh.h"
+#include "unit_test.h"
 
 static void prints_what_it_parses(void **state)
 {
-    (void)state;
     static const char *const texts[] = {"", "x=1", "data=2,model=4", "x=2,y=4,z=2", "a_1=2147483647"};
     char out[64];
     clv_mesh mesh;
@@ -29,7 +23,6 @@ static void prints_what_it_parses(void **state)
 
 static void names_what_is_wrong(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         clv_status code;
@@ -64,7 +57,6 @@ static void names_what_is_wrong(void **state)
 
 static void checks_a_struct(void **state)
 {
-    (void)state;
     clv_mesh good, mesh;
     assert_int_equal(clv_mesh_parse(&good, "x=2,y=3", NULL), CLV_OK);
     mesh = good, mesh.n_axes = 17;
@@ -83,7 +75,6 @@ static void checks_a_struct(void **state)
 
 static void finds_axes(void **state)
 {
-    (void)state;
     clv_mesh mesh;
     clv_error err = {0};
     int axis = -1;
@@ -98,7 +89,6 @@ static void finds_axes(void **state)
 /* Megatron-LM's order: with 16 ranks and model=4 the model groups are {0..3}, {4..7}, ... */
 static void ranks_are_row_major(void **state)
 {
-    (void)state;
     clv_mesh mesh;
     int64_t group[16];
     assert_int_equal(clv_mesh_parse(&mesh, "data=4,model=4", NULL), CLV_OK);
@@ -116,7 +106,6 @@ static void ranks_are_row_major(void **state)
 
 static void groups_follow_the_order_of_sub_axes(void **state)
 {
-    (void)state;
     clv_mesh mesh;
     int64_t group[12];
     assert_int_equal(clv_mesh_parse(&mesh, "x=2,y=6", NULL), CLV_OK);

@@ -1,15 +1,8 @@
 /* test_mlm_masking.c - what of a row is to be found, and documents as rows: shares of chosen tokens, the same masks
  * whoever makes the row, labels that a file has, windows and padding, and what is refused. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/checkpoint.h"
 #include "cleave/data.h"
@@ -19,6 +12,7 @@
 #include "golden_tokenizer.h"
 #include "must.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 enum { VOCAB = 33, MASK = 32, PAD = 1, END = 2, SEQ = 50, N = 100003, IGNORED = -100 };
 
@@ -75,7 +69,7 @@ static void expect_share(const char *what, int64_t got, int64_t of, double share
         fail_msg("%s: %lld of %lld, not %g", what, (long long)got, (long long)of, share);
 }
 
-/* What became of the tokens of rows whose ids are known. */
+/* Counts how tokens of known rows were masked. */
 typedef struct counts {
     int64_t ordinary, chosen, masked, stayed, other, of_other[VOCAB];
 } counts;
@@ -102,7 +96,6 @@ static void count(counts *c, const int32_t *was, const int32_t *is, const int32_
 static void test_shares(void **state)
 {
     static const double rates[] = {0, 0.4, 1};
-    (void)state;
     for (int k = 0; k < 3; k++) {
         clv_mlm_masking its = masking;
         clv_data_options o = options_of(1), plain;
@@ -146,7 +139,6 @@ static void test_as_documented(void **state)
     clv_data *data = open_data("ids", &o);
     clv_key key = clv_key_fold_in(clv_key_fold_in(clv_key_seed(9), 5), 0x6d61736b);
     int64_t rows = sequences_of(data);
-    (void)state;
     for (int64_t row = 0; row < 3 * rows; row += 997) {
         int32_t ids[SEQ], labels[SEQ];
         uint32_t word[3][SEQ];
@@ -177,7 +169,6 @@ static void test_whoever_makes_it(void **state)
     clv_data_options o = options_of(1), other = options_of(2);
     static int32_t ids[ROWS * SEQ], labels[ROWS * SEQ], its[ROWS * SEQ], mine[ROWS * SEQ];
     clv_data *data = open_data("ids", &o), *seeded = open_data("ids", &other);
-    (void)state;
     for (int64_t step = 0; step < STEPS; step++)
         assert_int_equal(clv_data_batch(data, step, B, 0, B, ids + step * B * SEQ, labels + step * B * SEQ, NULL, NULL),
                          CLV_OK);
@@ -238,7 +229,6 @@ static void test_rows(void **state)
     clv_mlm_masking all = masking;
     clv_error err = {0};
     clv_data *data;
-    (void)state;
     o.seq = 0;
     o.sequential = 1;
     all.rate = 1;
@@ -261,7 +251,7 @@ static void test_rows(void **state)
             }
             clv_data_close(data);
         }
-    o.masking = NULL; /* of the next token, too, padding is nobody's label */
+    o.masking = NULL; /* with next-token labels, too, padding is no label */
     write_rows("rows.safetensors", ids, NULL, mask);
     data = open_data("rows.safetensors", &o);
     int32_t got[8], its[8];
@@ -291,7 +281,6 @@ static void test_documents(void **state)
     clv_corpus_options corpus = {.size = sizeof corpus, .tokenizer = t};
     clv_mlm_masking its = masking;
     clv_error err = {0};
-    (void)state;
     its.rate = 1e-9;
     assert_int_equal(clv_file_write(in_folder("p.fasta"), proteins, sizeof proteins - 1, NULL), CLV_OK);
     for (int masks = 0; masks < 2; masks++) {
@@ -320,7 +309,7 @@ static void test_documents(void **state)
             if (masks)
                 assert_int_equal(labels[i], IGNORED);
             else if (i == 3 * S - 1)
-                assert_int_equal(labels[i], 4); /* L, behind the window */
+                assert_int_equal(labels[i], 4); /* L, after the window */
             else
                 assert_int_equal(labels[i], at < there - 1 ? ids[i + 1] : IGNORED);
         }
@@ -355,7 +344,6 @@ static void test_refused(void **state)
     clv_error err = {0};
     clv_data *data;
     const char *path = in_folder("ids");
-    (void)state;
     o.masking = &bad;
     static const struct {
         double rate;
@@ -408,7 +396,6 @@ static void test_of_models(void **state)
     clv_mlm_masking m = {.size = sizeof m};
     clv_tokenizer *t = golden_tokenizer("esm_vocab"), *of_bert = golden_tokenizer("bert");
     clv_error err = {0};
-    (void)state;
     must(clv_model_mlm_masking(&m, esm, NULL, &err), &err);
     assert_true(m.mask_id == MASK && m.n_special == 2 && m.special_ids[0] == PAD && m.special_ids[1] == END &&
                 !m.tokenizer);

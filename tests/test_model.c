@@ -1,18 +1,13 @@
 /* test_model.c - models as a program opens them: what they tell, what runs from them, and what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/forward.h"
 #include "cleave/generate.h"
 #include "golden_path.h"
 #include "must.h"
+#include "unit_test.h"
 
 static clv_model *open_model(const char *name, const clv_model_options *options)
 {
@@ -29,7 +24,6 @@ static void test_describe(void **state)
     clv_error err = {0};
     clv_model_info info = {.size = sizeof info}, first = {0};
     clv_model *model = open_model("llama", NULL);
-    (void)state;
     must(clv_model_get_info(model, &info, &err), &err);
     assert_string_equal(info.family, "llama");
     assert_int_equal(info.heads % info.kv_heads, 0);
@@ -68,7 +62,6 @@ static void test_config_only(void **state)
     char path[4200];
     clv_error err = {0};
     clv_model *model;
-    (void)state;
     snprintf(path, sizeof path, "%s/config.json", golden_path("llama"));
     must(clv_model_open(&model, path, &(clv_model_options){.config_only = 1}, &err), &err);
     clv_model_close(model);
@@ -84,7 +77,6 @@ static void test_option_size(void **state)
     } grown = {.known = {.size = sizeof grown}};
     clv_error err = {0};
     clv_model *model;
-    (void)state;
     must(clv_model_open(&model, golden_path("llama"), &grown.known, &err), &err);
     clv_model_close(model);
     grown.later = 1;
@@ -99,7 +91,6 @@ static void test_open_refused(void **state)
     clv_mesh mesh, bad = {.n_axes = -1};
     clv_axis_rules rules;
     char keys[64] = "?";
-    (void)state;
     assert_int_equal(clv_model_open(NULL, "x", NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_model_open(&model, NULL, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_model_open(&model, "/nowhere", NULL, NULL), CLV_ENOTFOUND);
@@ -141,7 +132,6 @@ static void test_tokenizer(void **state)
     int64_t *ids, n;
     char *text;
     size_t size;
-    (void)state;
     clv_status status = clv_model_tokenizer(&t, model, &err); /* no tokenizer, and the vocabulary is not of bytes */
     assert_int_equal(status, CLV_ENOTFOUND);
     assert_non_null(strstr(err.message, "its vocabulary of"));
@@ -176,7 +166,7 @@ static void test_tokenizer(void **state)
     assert_int_equal(clv_tokenizer_decode(t, ids, n, &text, &size, &err), CLV_EINVAL);
     free(ids);
     clv_model_close(model);
-    /* ids that the model's embedding lacks do no harm where no text has them */
+    /* token ids beyond the model's vocabulary do no harm if no text has them */
     must(clv_tokenizer_write_bytes(folder, &err), &err);
     snprintf(command, sizeof command, "sed -i 's/\"vocab_size\": 256/\"vocab_size\": 255/' %s/config.json", folder);
     assert_int_equal(system(command), 0);
@@ -201,7 +191,6 @@ static void test_tokenizer_errors(void **state)
     int64_t *ids, n, id = 0;
     char *text;
     size_t size;
-    (void)state;
     assert_int_equal(clv_tokenizer_open(NULL, "x", NULL), CLV_EINVAL);
     assert_int_equal(clv_tokenizer_open(&t, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_tokenizer_new_bytes(NULL, NULL), CLV_EINVAL);
@@ -250,7 +239,6 @@ static void refuses(const clv_model *model, const char *mesh, const clv_model_gr
 static void test_graph_refused(void **state)
 {
     clv_mesh two;
-    (void)state;
     must(clv_mesh_parse(&two, "model=2", NULL), NULL);
     clv_model *model = open_model("llama", &(clv_model_options){.mesh = &two});
     refuses(NULL, "model=2", &(clv_model_graph_options){.batch = 1, .seq = 1}, CLV_EINVAL);
@@ -290,7 +278,6 @@ static void test_own_session(void **state)
     clv_forwarder *f;
     int32_t ids[SEQ] = {1, 2, 3, 4, 5};
     uint8_t mask[SEQ] = {1, 1, 1, 1, 1};
-    (void)state;
     must(clv_model_get_info(model, &info, &err), &err);
     float *own = calloc((size_t)(SEQ * info.vocab), sizeof *own),
           *same = calloc((size_t)(SEQ * info.vocab), sizeof *own);
@@ -327,7 +314,6 @@ static void test_forwarder_refused(void **state)
     int32_t ids[2] = {1, 2};
     uint8_t mask[2] = {1, 1};
     float out[2];
-    (void)state;
     clv_forward_batch batch = {.batch = 1, .seq = 2, .ids = ids, .mask = mask};
     assert_int_equal(clv_forwarder_new(NULL, model, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_forwarder_new(&f, NULL, NULL, NULL), CLV_EINVAL);
@@ -347,7 +333,7 @@ static void test_forwarder_refused(void **state)
     clv_model_close(model);
 }
 
-/* What runs a model is told of its clv_cancel. */
+/* Everything that runs a model gets its clv_cancel. */
 static void test_cancelled(void **state)
 {
     clv_error err = {0};
@@ -355,7 +341,6 @@ static void test_cancelled(void **state)
     clv_model *model;
     clv_generator *g;
     int64_t id = 1;
-    (void)state;
     clv_model_info sizes = {.size = sizeof sizes, .hidden = 8, .layers = 1, .heads = 2, .ffn = 16, .vocab = 32};
     must(
         clv_model_new(&model, &sizes, &(clv_model_options){.size = sizeof(clv_model_options), .cancel = &cancel}, &err),
@@ -378,7 +363,6 @@ static void test_generator_refused(void **state)
     clv_generator *g;
     clv_model *model = open_model("llama", NULL), *encoder = open_model("bert", NULL);
     int64_t id = 1, token;
-    (void)state;
     assert_int_equal(clv_generator_new(NULL, model, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_generator_new(&g, NULL, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_generator_new(&g, model, &(clv_generator_options){.batch = -1}, NULL), CLV_EINVAL);

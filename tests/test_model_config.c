@@ -1,21 +1,16 @@
 /* test_model_config.c - config.json of each family, in the spellings of transformers 4 and 5: what is read, what is
  * refused by name, and that what is written is read again. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "io/files/file.h"
 #include "io/json/json.h"
 #include "models/config/model_config.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 /* ---- all families ---- */
 
@@ -73,7 +68,6 @@ static void test_llama_spellings(void **state)
 {
     clv_model_config c = {0};
 
-    (void)state;
     assert_int_equal(read_text(&c, "{" GOOD "}", NULL), CLV_OK);
     assert_int_equal(c.head_dim, 8);
     assert_int_equal(c.kv_heads, 8);
@@ -159,7 +153,6 @@ static void test_llama_refused(void **state)
         {"bos_token_id", "{" GOOD ",\"bos_token_id\":2147483648}"},
         {"eos_token_id", "{" GOOD ",\"eos_token_id\":[0,\"1\"]}"},
     };
-    (void)state;
     all_refused(cases, sizeof cases / sizeof cases[0]);
 }
 
@@ -169,7 +162,6 @@ static void test_size_and_depth(void **state)
     char *text = malloc(size + 1);
     clv_model_config c;
 
-    (void)state;
     memset(text, ' ', size);
     memcpy(text, "{" GOOD "}", strlen("{" GOOD "}"));
     text[size] = '\0';
@@ -185,7 +177,6 @@ static void test_size_and_depth(void **state)
 static void test_tokens_beyond(void **state)
 {
     clv_model_config c;
-    (void)state;
     must_read(&c, "{" GOOD ",\"bos_token_id\":256,\"eos_token_id\":256}");
     assert_true(c.bos == -1 && c.n_eos == 0);
     must_read(&c, "{" GOOD ",\"bos_token_id\":255,\"eos_token_id\":[256,-1,3,50256,255]}");
@@ -196,7 +187,6 @@ static void test_llama_round_trip(void **state)
 {
     clv_model_config c = {0};
 
-    (void)state;
     must_read(&c, "{" GOOD ",\"eos_token_id\":[0,1,2,3,4,5,6,7,8,9,10,11]}"); /* more than clv_model_info has */
     assert_true(c.n_eos == 12 && c.eos[11] == 11);
     round_trip(&c);
@@ -248,7 +238,6 @@ static void test_kv_heads(void **state)
 {
     clv_model_config c = {0};
 
-    (void)state;
     must_read(&c, "{\"model_type\":\"mistral\"," HEADS "}");
     assert_int_equal(c.kv_heads, 8);
     must_read(&c, "{\"model_type\":\"mistral\"," HEADS ",\"num_key_value_heads\":null}");
@@ -269,7 +258,6 @@ static void test_windows_of_many_layers(void **state)
     static const char shape[] = "11010010110100111";
     char text[2048];
     clv_model_config c = {0};
-    (void)state;
     size_t n = (size_t)snprintf(text, sizeof text,
                                 "{\"model_type\":\"mistral\",\"hidden_size\":64,\"num_hidden_layers\":%d,"
                                 "\"num_attention_heads\":8,\"num_key_value_heads\":8,\"intermediate_size\":96,"
@@ -298,7 +286,6 @@ static void test_windows(void **state)
     };
     clv_model_config c = {0};
 
-    (void)state;
     must_read(&c, "{" MISTRAL "}");
     windows_are(&c, 4096, "1111");
     assert_false(c.qkv_bias);
@@ -340,7 +327,6 @@ static void test_activations(void **state)
     } cases[] = {{"gelu", CLV_GELU},           {"gelu_new", CLV_GELU_TANH}, {"gelu_pytorch_tanh", CLV_GELU_TANH},
                  {"gelu_fast", CLV_GELU_TANH}, {"relu", CLV_RELU},          {"silu", CLV_SILU},
                  {"swish", CLV_SILU},          {"tanh", CLV_TANH}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[512];
         clv_model_config c = {0};
@@ -355,7 +341,6 @@ static void test_gpt2_spellings(void **state)
 {
     clv_model_config c = {0};
 
-    (void)state;
     must_read(&c, "{" GPT2 "}");
     assert_string_equal(clv_model_config_model_type(&c), "gpt2");
     assert_int_equal(c.ffn, 240);
@@ -407,7 +392,6 @@ static void test_gpt2_refused(void **state)
         {"pad_token_id", "{" GPT2 ",\"pad_token_id\":-2}"},
     };
 
-    (void)state;
     all_refused(cases, sizeof cases / sizeof cases[0]);
 }
 
@@ -423,7 +407,6 @@ static void test_esm_spellings(void **state)
 {
     clv_model_config c = {0};
 
-    (void)state;
     must_read(&c, "{" ESM "}");
     assert_string_equal(clv_model_config_model_type(&c), "esm");
     assert_true(c.norm_eps == 1e-12 && c.rope.theta == 10000);
@@ -469,7 +452,6 @@ static void test_esm_refused(void **state)
         {"rope_type", "{" ESM ",\"rope_parameters\":{\"rope_type\":\"yarn\"}}"},
     };
 
-    (void)state;
     all_refused(cases, sizeof cases / sizeof cases[0]);
 }
 
@@ -483,7 +465,6 @@ static void test_bert_spellings(void **state)
 {
     clv_model_config c = {0};
 
-    (void)state;
     must_read(&c, "{" BERT "}");
     assert_true(c.bidirectional && c.qkv_bias && c.output_bias && c.mlp_bias && c.tie_word_embeddings && !c.headless);
     assert_true(c.max_positions == 512 && c.token_types == 2 && c.norm_eps == 1e-12 && c.activation == CLV_GELU);
@@ -516,7 +497,6 @@ static void test_bert_refused(void **state)
         {"pad_token_id", "{" BERT ",\"pad_token_id\":256}"},
     };
 
-    (void)state;
     all_refused(cases, sizeof cases / sizeof cases[0]);
 }
 

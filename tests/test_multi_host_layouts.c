@@ -1,15 +1,10 @@
 /* test_multi_host_layouts.c - programs compiled for a machine: axes that cross hosts cost what they cost. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/program.h"
 #include "gpt_block.h"
+#include "unit_test.h"
 
 static clv_machine *machine_of(int ranks_per_host, double network_bytes_per_s)
 {
@@ -74,7 +69,6 @@ static counts compile(const clv_graph *graph, const clv_machine *chosen_by, cons
  * takes less time. */
 static void less_over_the_network(void **state)
 {
-    (void)state;
     clv_graph *graph = block("X=4,Y=4", "gspmd-2d", 1024);
     clv_machine *hosts = machine_of(8, 2e10);
     counts blind = compile(graph, NULL, hosts), seen = compile(graph, hosts, hosts);
@@ -117,7 +111,6 @@ static void ranks_share_the_gathers_of_fsdp(void **state)
  * hosts then; bytes of the first axis alone cross them. */
 static void chattiest_axis_inside(void **state)
 {
-    (void)state;
     clv_machine *hosts = machine_of(2, 2e9);
     clv_graph *inside = block("data=2,model=2", "megatron", 512), *across = block("model=2,data=2", "megatron", 512);
     counts good = compile(inside, hosts, hosts), bad = compile(across, hosts, hosts);
@@ -135,7 +128,6 @@ static void one_op_is_never_slower(void **state)
     static const char *const layouts[] = {"_,_", "x,_", "_,x", "y,_", "_,y", "x,y", "y,x", "(x,y),_", "_,(y,x)"};
     enum { N = sizeof layouts / sizeof *layouts };
     int better = 0;
-    (void)state;
     for (int per_host = 1; per_host <= 8; per_host *= 2)
         for (int i = 0; i < N * N * N; i++) {
             clv_graph *graph = must_graph("x=2,y=4");
@@ -167,7 +159,6 @@ static void blocks_are_no_slower(void **state)
                  {"data=4,model=4", "megatron-sp"},
                  {"X=2,Y=8", "gspmd-2d"},
                  {"model=16", "megatron-sp"}};
-    (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         clv_graph *graph = block(cases[c].mesh, cases[c].rules, 512);
         for (int per_host = 2; per_host <= 8; per_host *= 2)

@@ -2,16 +2,10 @@
  * launcher started the test: programs, state, outputs and manual SPMD functions give, bit for bit, the results of one
  * process with all ranks; a failure ends all of them.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/checkpoint.h"
 #include "cleave/nn.h"
@@ -19,6 +13,7 @@
 #include "forked_ranks.h"
 #include "mpi_test_job.h"
 #include "must.h"
+#include "unit_test.h"
 
 enum { LATE = 4 /* seconds of a rank */ };
 
@@ -107,7 +102,6 @@ static void test_training(void **state)
 {
     static const char *const meshes[] = {"model=6", "data=2,model=3"};
     static trained want;
-    (void)state;
     for (int m = 0; m < 2; m++)
         for (int s = 0; s < SPLITS; s++) {
             clv_error err = {0};
@@ -242,7 +236,6 @@ static void test_state(void **state)
     adders a = {.program = {adder("(x,y)"), adder("_"), adder("y")}, .path = "/tmp/cleave_processes_XXXXXX"};
     clv_checkpoint_writer *writer;
     float w[N];
-    (void)state;
     int fd = mkstemp(a.path);
     assert_true(fd >= 0);
     close(fd);
@@ -263,7 +256,7 @@ static void test_state(void **state)
 
 typedef enum act { GATHERS, FAILS, DIES, DISAGREES, OTHER_ROOTS, IS_LATE } act;
 
-/* Rank 4 does as told; the others gather, sum and pass on. Or no rank agrees with another. */
+/* Rank 4 does as `how` says; the others gather, sum and pass on. Or no rank agrees with another. */
 static clv_status by_hand(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out, clv_error *err)
 {
     act a = *(act *)arg;
@@ -277,7 +270,7 @@ static clv_status by_hand(void *arg, clv_spmd *spmd, const clv_local_tensor *in,
         nanosleep(&(struct timespec){.tv_sec = LATE}, NULL);
     if (told && a == DISAGREES)
         return clv_spmd_all_gather(&x, spmd, &in[0], "x,y", err);
-    if (a == OTHER_ROOTS) /* each sends to all, and waits for nobody's elements */
+    if (a == OTHER_ROOTS) /* each sends to all, and waits for no elements */
         return clv_spmd_broadcast(&x, spmd, &in[0], clv_spmd_rank(spmd), "x,y", err);
     CLV_TRY(clv_spmd_shift(&x, spmd, &in[0], 2, "x,y", err));
     CLV_TRY(clv_spmd_all_gather(&whole, spmd, &x, "x,y", err));
@@ -313,7 +306,7 @@ static void act_here(const clv_process_links *links, void *arg)
         check(status == (is_told ? here[a] : elsewhere[a]), links, clv_status_name(status), &err);
         check(strstr(err.message, a == FAILS         ? "on purpose"
                                   : a == DIES        ? "has ended"
-                                  : a == OTHER_ROOTS ? "rank " /* or who was told sooner has ended */
+                                  : a == OTHER_ROOTS ? "rank " /* or one that was notified sooner has ended */
                                                      : "rank 4") != NULL,
               links, "the message", &err);
         check(err.op[0] != '\0', links, "no op", &err);
@@ -327,14 +320,12 @@ static void act_here(const clv_process_links *links, void *arg)
 static void test_by_hand(void **state)
 {
     act a = GATHERS;
-    (void)state;
     for (int s = 0; s < SPLITS; s++)
         in_processes(splits[s], counts[s], act_here, &a, -1);
 }
 
 static void test_failures(void **state)
 {
-    (void)state;
     for (int s = 1; s < SPLITS; s++) {
         int told = 0;
         while (splits[s][told + 1] <= 4)
@@ -352,7 +343,6 @@ static void test_refusals(void **state)
     clv_session *session;
     const int first[] = {0, 1, 2}, other[] = {0, 1, 3}, none[] = {0, 0, 2}, sockets[] = {-1, -1};
     clv_session_options options = {.size = sizeof options};
-    (void)state;
     must(clv_mesh_parse(&mesh, "x=2", &err), &err);
     clv_process_links links = {.processes = 2, .me = 0, .first = first, .sockets = sockets};
     assert_int_equal(clv_session_new_with_links(&session, &mesh, &options, &links, &err), CLV_EUNSUPPORTED);

@@ -2,19 +2,14 @@
  * parts; outputs that are sharded, replicated, of few elements or of none; state that is read and written by boxes, in
  * layouts of all kinds. Everything is, bit for bit, what one process with all ranks gives.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include <cmocka.h>
-
 #include "forked_ranks.h"
 #include "must.h"
 #include "tensor/box_copy.h"
+#include "unit_test.h"
 
 enum { N = 13, ROWS = 5, COLUMNS = 4, FEW = 2 /* fewer than ranks */, RUNS = 3, STATES = 3, OUTPUTS = 7 };
 
@@ -37,7 +32,7 @@ typedef struct results {
 
 typedef struct running {
     clv_program *program, *moved; /* `moved`: with state in other layouts */
-    const inputs *in;             /* nobody may write there */
+    const inputs *in;             /* must not be written */
     const results *want;
 } running;
 

@@ -2,22 +2,18 @@
  * its own ranks hold, and the file is byte for byte the one that one process writes.
  */
 #include <dirent.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cleave/checkpoint.h"
 #include "forked_ranks.h"
 #include "must.h"
 #include "runtime/multi_process/multi_process.h"
+#include "unit_test.h"
 
 enum { ODD = 4 /* the rank whose process cannot write */, PATH = 300 };
 
@@ -120,7 +116,7 @@ static void wait_for_all(const clv_session *session, const clv_process_links *li
     check(clv_session_agree(session, "a test", CLV_OK, 0, &none, &err) == CLV_OK, links, "waiting", &err);
 }
 
-/* One that cannot write: the others say whose it is, what stands stays, and the session goes on. */
+/* One process cannot write: the others name it, earlier files stay, and the session can be used further. */
 static void fail_here(const saved *s, const clv_model *model, const clv_session *session,
                       const clv_process_links *links)
 {
@@ -208,7 +204,6 @@ static void test_save(void **state)
     static const saved cases[] = {{.golden = "llama", .rules = all_write, .dtype = CLV_F32},
                                   {.golden = "gpt2", .rules = all_write, .dtype = CLV_F32},
                                   {.golden = "llama", .rules = "megatron-sp", .dtype = CLV_BF16}};
-    (void)state;
     for (int c = 0; c < 3; c++) {
         saved s = cases[c];
         char golden[PATH];
@@ -231,13 +226,11 @@ static void test_save(void **state)
 
 static int set_up(void **state)
 {
-    (void)state;
     return mkdtemp(folder) ? 0 : -1;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     return rmdir(folder);
 }
 

@@ -2,15 +2,9 @@
  * that fails by itself. All end with an error that names the culprit, none hangs, and none gets another's numbers.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/op.h"
 #include "cleave/spmd.h"
@@ -18,6 +12,7 @@
 #include "elementwise_op.h"
 #include "must.h"
 #include "forked_ranks.h"
+#include "unit_test.h"
 
 enum { N = 13, ODD = 4 /* the rank whose process does otherwise */, SOON = 10 /* seconds */ };
 
@@ -154,7 +149,6 @@ static void seed_here(const clv_process_links *links, void *arg)
 /* Replicas of first values would not be alike. */
 static void test_other_seed(void **state)
 {
-    (void)state;
     clv_program *program = make(&usual);
     for (int s = 1; s < SPLITS; s++)
         in_processes(splits[s], counts[s], seed_here, program, -1);
@@ -168,7 +162,6 @@ static void test_other_program(void **state)
                                      "its text",          "first values",
                                      "a name of a state", "a name of an output",
                                      "a layout",          "order of operands"};
-    (void)state;
     for (int i = 0; i < 8; i++)
         m[i] = usual;
     m[0].by = 3;
@@ -209,7 +202,6 @@ static void run_twin(const clv_process_links *links, void *arg)
 
 static void test_same_program(void **state)
 {
-    (void)state;
     clv_program *program = make(&usual), *twin = make(&usual);
     for (int s = 0; s < SPLITS; s++)
         in_processes(splits[s], counts[s], run_twin, &(pair){program, twin, NULL}, -1);
@@ -262,14 +254,12 @@ typedef struct acting {
 static clv_status does_nothing(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
                                clv_error *err)
 {
-    (void)arg, (void)in, (void)out;
     return clv_spmd_barrier(spmd, "x,y", err);
 }
 
 static clv_status no_values(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,
                             int *known, clv_error *err)
 {
-    (void)arg, (void)name, (void)type, (void)box, (void)out, (void)known;
     return clv_fail(err, CLV_ELIMIT, "no values here");
 }
 
@@ -345,7 +335,6 @@ static void act_here(const clv_process_links *links, void *arg)
 static void test_other_calls(void **state)
 {
     making other = usual;
-    (void)state;
     other.by = 3;
     acting a = {NULL, make(&other), make(&other), 0};
     for (a.act = 0; a.act < ACTS; a.act++) {
@@ -365,7 +354,6 @@ static void test_other_calls(void **state)
 static int warm_up(void **state)
 {
     clv_mesh mesh;
-    (void)state;
     must(clv_mesh_parse(&mesh, "x=2", NULL), &(clv_error){0});
     clv_session_free(new_session(&mesh, NULL, 0, 0));
     return 0;

@@ -1,19 +1,15 @@
 /* test_nn_axis_rules.c - every layer under every preset and under random rules gives one rank's outputs and gradients,
  * and rules that make no sense are refused. CLV_SEED and CLV_CASES choose other random rules. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/program.h"
 #include "cleave/session.h"
 #include "models/config/model_config.h"
 #include "nn_layer_cases.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 /* ---- layouts by rule ---- */
 
@@ -37,7 +33,6 @@ static void test_first_match_wins(void **state)
 {
     static const clv_logical_axis product[] = {CLV_BATCH, CLV_SEQ, CLV_HEADS}, row[] = {CLV_BATCH, CLV_SEQ, CLV_EMBED};
     const char *sp = "{\"rules\": [[\"batch\",\"a\"],[\"heads\",\"b\"],[\"seq\",\"b\"]]}";
-    (void)state;
     layout_is("a=2,b=3", sp, 3, product, "a,_,b");
     layout_is("a=2,b=3", sp, 3, row, "a,b,_");
     /* The later rule is a fallback, unless the earlier says none. */
@@ -55,7 +50,6 @@ static void test_optimizer_layout(void **state)
     clv_axis_rules rules;
     clv_layout parameter, moments;
     char text[CLV_LAYOUT_TEXT];
-    (void)state;
     assert_int_equal(clv_mesh_parse(&mesh, "data=4,model=2", &err), CLV_OK);
     assert_int_equal(clv_axis_rules_preset(&rules, "zero1", &mesh, &err), CLV_OK);
     assert_int_equal(clv_layout_parse(&parameter, "_,model", &mesh, 2, &err), CLV_OK);
@@ -100,7 +94,6 @@ static void test_refused(void **state)
     };
     clv_error err;
     clv_mesh mesh;
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         clv_axis_rules rules;
         err = (clv_error){0};
@@ -133,7 +126,6 @@ static void test_names_of_ones_own(void **state)
     clv_mesh mesh;
     clv_axis_rules rules = {0}, read;
     clv_program *program;
-    (void)state;
     layout_is("a=2,b=3", text, 3, (clv_logical_axis[]){"experts", CLV_EMBED_KERNEL, CLV_MLP}, "a,_,b");
     layout_is("a=2,b=3", text, 3, (clv_logical_axis[]){"expert", CLV_UNNAMED, "experts"}, "_,_,a");
     assert_int_equal(clv_mesh_parse(&mesh, "a=2,b=3", &err), CLV_OK);
@@ -166,7 +158,6 @@ static void test_features_of_any_name(void **state)
     clv_mesh mesh;
     clv_axis_rules rules = {0};
     clv_program *program;
-    (void)state;
     assert_int_equal(clv_mesh_parse(&mesh, "m=2", &err), CLV_OK);
     assert_int_equal(clv_axis_rules_add(&rules, "mine", "m", &mesh, &err), CLV_OK);
     clv_graph *graph;
@@ -203,7 +194,6 @@ static void test_bad_names(void **state)
     };
     clv_mesh mesh;
     clv_axis_rules rules = {0};
-    (void)state;
     assert_int_equal(clv_mesh_parse(&mesh, "a=2,b=3", NULL), CLV_OK);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         clv_error err = {0};
@@ -233,7 +223,6 @@ static void test_as_many_rules_as_fit(void **state)
 {
     clv_error err = {0};
     clv_mesh mesh;
-    (void)state;
     assert_int_equal(clv_mesh_parse(&mesh, "a=2,b=3", &err), CLV_OK);
     for (int n = CLV_MAX_RULES; n <= CLV_MAX_RULES + 1; n++) {
         char text[1024] = "{\"rules\":[";
@@ -259,7 +248,6 @@ static void preset_is_refused(const char *preset, const char *mesh_text, const c
 
 static void test_presets_that_do_not_fit(void **state)
 {
-    (void)state;
     preset_is_refused(NULL, "X=2,Y=2",
                       "the default rules do not fit the mesh 'X=2,Y=2' (axes X, Y); presets that fit: gspmd-2d");
     preset_is_refused(
@@ -292,7 +280,6 @@ static void test_presets(void **state)
         {"zero1", "data=2,model=2"},
         {"zero1+megatron-sp", "data=2,model=2"},
     };
-    (void)state;
     for (int i = 0; i < n_nn_layers; i++) {
         nn_make_reference(&nn_layers[i]);
         for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
@@ -351,7 +338,6 @@ static void test_random_rules(void **state)
     static const int n_axes[] = {1, 2, 2, 3, 2, 1};
     static const char *const axes[] = {"a", "b", "c"};
     const int cases = cases_of_each();
-    (void)state;
     random_state = (unsigned long long)number("CLV_SEED", 1);
     for (int i = 0; i < n_nn_layers; i++) {
         nn_make_reference(&nn_layers[i]);
@@ -429,7 +415,6 @@ static void test_random_updates(void **state)
     static const int n_axes[] = {1, 2, 2, 3, 1};
     static const char *const axes[] = {"a", "b", "c"};
     double alone[STEPS], split[STEPS];
-    (void)state;
     random_state = (unsigned long long)number("CLV_SEED", 1) + 99;
     train(alone, "a=1", NULL);
     assert_true(alone[STEPS - 1] < alone[0]);
@@ -447,7 +432,6 @@ static void test_random_updates(void **state)
 /* A norm of what has no width is refused as that; it makes no parameter of a size that is not there. */
 static void test_norm_of_a_scalar(void **state)
 {
-    (void)state;
     for (int layer = 0; layer < 2; layer++) {
         clv_mesh mesh;
         clv_graph *graph;

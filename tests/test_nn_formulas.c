@@ -2,16 +2,12 @@
  * that the library builds: results, and the gradient of every tensor by central differences of these formulas. What the
  * families of models add is held against transformers by the goldens. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "nn_layer_cases.h"
+#include "unit_test.h"
 
 enum { B = NN_BATCH, S = NN_SEQ, ROWS = B * S, SAMPLES = 12 };
 
@@ -147,7 +143,7 @@ static void rotate(double *x, int d, int position, double theta)
 typedef struct heads {
     int heads, kv_heads;
     bool causal;
-    double theta; /* 0: positions are not told */
+    double theta; /* 0: no rotary embedding */
 } heads;
 
 /* One query against the keys before it (or all): out = softmax(q k / sqrt(d)) v. kv rows are [2,K,D]. */
@@ -300,7 +296,7 @@ static const struct {
 
 /* ---- comparing ---- */
 
-/* sum(y^3) / 3, whose gradient the layers are asked for. */
+/* sum(y^3) / 3, for its gradient through the layers. */
 static double objective(double *(*of)(const double *, int), int m, int64_t n)
 {
     double *y = of(values("", "x"), m), sum = 0;
@@ -357,7 +353,6 @@ static void check_layer(const nn_layer *layer, double *(*of)(const double *, int
 
 static void test_formulas(void **state)
 {
-    (void)state;
     for (int i = 0; i < n_nn_layers; i++) {
         double *(*of)(const double *, int) = NULL;
         for (size_t k = 0; k < sizeof formulas / sizeof *formulas; k++)

@@ -1,19 +1,14 @@
 /* test_nn_tp_degrees.c - every layer at every degree gives one rank's outputs and gradients: tp = 1..8, with and
  * without sequence parallelism, and on 2-D meshes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 
-#include <cmocka.h>
-
 #include "nn_layer_cases.h"
+#include "unit_test.h"
 
 static const char *const presets[] = {"megatron", "megatron-sp"};
 
 static void test_degrees(void **state)
 {
-    (void)state;
     for (int i = 0; i < n_nn_layers; i++) {
         nn_make_reference(&nn_layers[i]);
         for (int tp = 1; tp <= 8; tp++)
@@ -29,7 +24,6 @@ static void test_degrees(void **state)
 static void test_two_axes(void **state)
 {
     static const char *const meshes[] = {"data=2,model=2", "data=2,model=3", "model=2,data=3"};
-    (void)state;
     for (int i = 0; i < n_nn_layers; i++) {
         nn_make_reference(&nn_layers[i]);
         for (int m = 0; m < 3; m++)

@@ -1,18 +1,11 @@
 /* test_nonfinite_check.c - sessions that look for the first instruction whose result is not finite (find_nonfinite). */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "cleave/nn.h"
 #include "cleave/session.h"
 #include "graph/graph.h"
 #include "must.h"
+#include "unit_test.h"
 
 enum { ROWS = 8, COLS = 5 };
 
@@ -80,7 +73,6 @@ static void test_instruction(void **state)
 {
     float x[ROWS * COLS];
     clv_error err;
-    (void)state;
     fill(x, 2);
     must(run(logarithm(), true, x, NULL, &err), &err);
     x[5 * COLS + 4] = -1;
@@ -97,7 +89,6 @@ static void test_instruction(void **state)
 static void test_input(void **state)
 {
     float x[ROWS * COLS];
-    (void)state;
     fill(x, 2);
     x[7 * COLS] = NAN;
     expect(logarithm(), x, NULL, 3, "rank 3, layers.3.map: input 'x' is nan at [7,0], which this op reads");
@@ -110,7 +101,6 @@ static void test_input(void **state)
 static void test_state(void **state)
 {
     float w[ROWS * COLS];
-    (void)state;
     fill(w, 1);
     w[4 * COLS + 1] = INFINITY;
     clv_graph *graph = must_graph("x=4");
@@ -124,11 +114,10 @@ static void test_state(void **state)
     expect(graph, NULL, w, 2, "rank 2, map: state 'w' is inf at [4,1], which this op reads");
 }
 
-/* Finite terms whose sum over ranks is not. */
+/* Finite terms with a sum over ranks that is not finite. */
 static void test_sum_over_ranks(void **state)
 {
     float x[ROWS * COLS];
-    (void)state;
     fill(x, 0);
     x[0] = x[7 * COLS] = 3e38F;
     clv_graph *graph = must_graph("x=2");
@@ -140,12 +129,11 @@ static void test_sum_over_ranks(void **state)
         fail_msg("%s", err.message);
 }
 
-/* Minus infinity that stands for "none": rows that see no key, forward and backward, cut or whole. */
+/* Minus infinity that means "none": rows without a visible key, forward and backward, sharded or not. */
 static void test_none_is_no_finding(void **state)
 {
     enum { B = 2, S = 3, H = 2, D = 4 };
     static const char *const layouts[] = {"_,_,_,_", "_,x,_,_", "_,_,x,_"};
-    (void)state;
     for (int l = 0; l < 3; l++) {
         float q[B * S * H * D];
         uint8_t mask[B * S] = {0, 0, 0, 1, 1, 0};
@@ -180,7 +168,6 @@ static void test_dtypes(void **state)
 {
     static const clv_dtype dtypes[] = {CLV_F32, CLV_BF16, CLV_F16, CLV_F64};
     static const double large[] = {1e38, 1e38, 6e4, 1e308};
-    (void)state;
     for (int t = 0; t < 4; t++) {
         double x[ROWS * COLS] = {0};
         clv_graph *graph = must_graph("x=2");

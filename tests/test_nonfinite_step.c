@@ -1,20 +1,14 @@
 /* test_nonfinite_step.c - a step whose loss or gradients are not finite changes no state, whatever the optimizer,
  * dtype and mesh, clipped or not; it names the op where that begins, and training goes on as if it had not been. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/train.h"
 #include "golden_path.h"
 #include "must.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 enum { BATCH = 4, SEQ = 8, STEPS = 6, VOCAB = 50, GAINS = 24 };
 
@@ -111,7 +105,7 @@ static double set_gain(const trained *t, double value)
     return was;
 }
 
-/* All state, one behind the other; the caller frees it. */
+/* All states, concatenated; the caller frees them. */
 static unsigned char *all_state(const trained *t, size_t *size)
 {
     unsigned char *all = NULL;
@@ -193,7 +187,6 @@ static void goes_on(const how *h, clv_on_nan on_nan)
 
 static void test_nothing_changes(void **state)
 {
-    (void)state;
     for (int i = 0; i < HOWS; i++) {
         goes_on(&hows[i], CLV_ON_NAN_SKIP);
         goes_on(&hows[i], CLV_ON_NAN_STOP);
@@ -219,7 +212,6 @@ static void test_loss_alone(void **state)
                                          .schedule = &schedule,
                                          .update = &update,
                                          .on_nan = CLV_ON_NAN_SKIP};
-    (void)state;
     must(clv_model_open(&t.model, golden_path("bert"), NULL, &err), &err);
     must(clv_trainer_new(&t.trainer, t.model, &options, &err), &err);
     t.session = clv_trainer_session(t.trainer);
@@ -247,7 +239,7 @@ static void test_loss_alone(void **state)
     end(&t);
 }
 
-/* Of ranks that find something, the one whose instruction comes first: a token that the second alone has. */
+/* Of several ranks, the one with the earliest instruction is reported: a token that only the second rank has. */
 static void test_first_of_ranks(void **state)
 {
     enum { ITS_TOKEN = VOCAB - 1 };
@@ -256,7 +248,6 @@ static void test_first_of_ranks(void **state)
     int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
     clv_error err = {0};
     clv_train_step did = {.size = sizeof did};
-    (void)state;
     trained t = begin(&by_rows, CLV_ON_NAN_SKIP);
     must(clv_session_read(t.session, "embed.weight", NULL, embedding, &err), &err);
     embedding[ITS_TOKEN * GAINS] = NAN;
@@ -277,7 +268,6 @@ static void test_count_is_saved(void **state)
     clv_error err = {0};
     clv_train_step did, want;
     clv_resumed resumed = {.size = sizeof resumed};
-    (void)state;
     trained t = begin(&hows[0], CLV_ON_NAN_SKIP), other = begin(&hows[0], CLV_ON_NAN_SKIP);
     must(step(&t, 0, &did, &err), &err);
     meet(&t, CLV_ON_NAN_SKIP);
@@ -298,7 +288,6 @@ static void test_options(void **state)
     clv_on_nan on_nan;
     clv_trainer *trainer;
     clv_error err = {0};
-    (void)state;
     must(clv_on_nan_parse(&on_nan, "skip", &err), &err);
     assert_int_equal(on_nan, CLV_ON_NAN_SKIP);
     must(clv_on_nan_parse(&on_nan, "stop", &err), &err);

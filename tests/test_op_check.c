@@ -1,19 +1,14 @@
 /* test_op_check.c - clv_op_check: an op that keeps what it says passes, one that lies is caught by each lie; and the
  * library's own, on what random graphs give them. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/op.h"
 #include "elementwise_op.h"
 #include "graph_interpreter.h"
 #include "must.h"
 #include "random_graph.h"
+#include "unit_test.h"
 
 /* ---- an op: z[n,f] = x[n,f] w[f], or x without w; y[n] = sum over f of z[n,f] ---- */
 
@@ -62,7 +57,6 @@ static lie lie_of(const clv_op *op)
 
 static clv_status shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     if (in[0].rank != 2 || !clv_dtype_is_float(in[0].dtype))
         return clv_fail(err, CLV_ESHAPE, "x[N,F] is needed, of floats");
     out[0] = (clv_type){.dtype = in[0].dtype, .rank = 1, .shape = {in[0].shape[0]}};
@@ -72,7 +66,6 @@ static clv_status shape(const clv_op *op, const clv_type *in, clv_type *out, clv
 
 static void rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *r)
 {
-    (void)out;
     int n = clv_rule_add_factor(r, in[0].shape[0], CLV_REDUCTION_NONE);
     int f = clv_rule_add_factor(r, in[0].shape[1], lie_of(op) == REDUCTION ? CLV_REDUCTION_MAX : CLV_REDUCTION_SUM);
     clv_rule_name_factor(r, f, "columns");
@@ -90,7 +83,6 @@ static void rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_
 
 static size_t workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    (void)out;
     return lie_of(op) == WORKSPACE_FALLS ? 4096 - 8 * (size_t)in[0].shape[1] : 8 * (size_t)in[0].shape[1];
 }
 
@@ -160,7 +152,6 @@ static clv_status run(const clv_call *call, clv_error *err)
 static clv_op_cost cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
     double elems = (double)(in[0].shape[0] * in[0].shape[1]);
-    (void)out;
     return (clv_op_cost){elems - (lie_of(op) == NEGATIVE ? 12 : 0), lie_of(op) == DEARER ? 1 / (1 + elems) : 8 * elems};
 }
 
@@ -221,7 +212,6 @@ static void test_truth(void **state)
     static const int64_t extents[] = {1, 2, 3, 5, 6, 12};
     static const clv_dtype dtypes[] = {CLV_F64, CLV_F32, CLV_BF16, CLV_F16};
     enum { EXTENTS = sizeof extents / sizeof *extents, DTYPES = sizeof dtypes / sizeof *dtypes };
-    (void)state;
     for (int c = 0; c < EXTENTS * EXTENTS * DTYPES; c++) {
         int64_t n = extents[c % EXTENTS], f = extents[c / EXTENTS % EXTENTS];
         clv_dtype dtype = dtypes[c / EXTENTS / EXTENTS];
@@ -252,7 +242,6 @@ static void test_kink(void **state)
     float single[] = {1e-3f, 1e-7f, -1e-7f, 0.5f, -0.5f, 1e-2f}, single_w[] = {0.5f, -0.25f, 1};
     clv_op_check_report done = {0};
     clv_error err = {0};
-    (void)state;
     const clv_op_check_options wide = {.data = (const void *[]){x, w}},
                                narrow = {.data = (const void *[]){single, single_w}};
     must(check(KINK, CLV_F64, 2, 3, &wide, &done, &err), &err);
@@ -267,7 +256,6 @@ static void test_not_finite(void **state)
           near[] = {1, 1e-3f, 2, 0.5f, 1, 2};
     clv_op_check_report done = {0};
     clv_error err = {0};
-    (void)state;
     const clv_op_check_options hidden = {.data = (const void *[]){x, w}, .no_gradient_out = 3},
                                edge = {.data = (const void *[]){near, w}};
     must(check(NONE, CLV_F32, 2, 3, &hidden, &done, &err), &err);
@@ -279,7 +267,6 @@ static void test_not_finite(void **state)
 static void test_narrow_gradient(void **state)
 {
     clv_error err = {0};
-    (void)state;
     assert_int_equal(check(OF_OTHER_TYPE, CLV_BF16, 2, 3, NULL, NULL, &err), CLV_ESHAPE);
     if (!strstr(err.message, "the cotangent of operand 1 is f32[3]; bf16[3] is needed"))
         fail_msg("%s", err.message);
@@ -333,7 +320,6 @@ static void test_lies(void **state)
          {"factor 0 in 2 blocks, block 0: it costs 12 flops and 0.0769231 bytes, and unsharded 30 and "}},
         {EMPTY, CLV_EDTYPE, {"factor 1 (columns) in 2 blocks, the first of them empty, block 0: not today"}},
     };
-    (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         clv_error err = {0};
         clv_op_check_report done = {.cuts = -7};
@@ -352,7 +338,6 @@ static void test_left_out(void **state)
 {
     clv_op_check_report done = {0};
     clv_error err = {0};
-    (void)state;
     must(check(GRADIENT, CLV_F32, 5, 6, &(clv_op_check_options){.no_gradient_in = 1u << 1}, &done, &err), &err);
     assert_int_equal(done.gradients, 3 * 30);
     must(check(GRADIENT, CLV_F32, 5, 6, &(clv_op_check_options){.no_gradient_out = 3}, &done, &err), &err);
@@ -365,7 +350,6 @@ static void test_left_out(void **state)
 
 static void groups_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *r)
 {
-    (void)op, (void)out;
     int k = clv_rule_add_factor(r, in[1].shape[0], CLV_REDUCTION_NONE);
     int g = clv_rule_add_factor(r, in[0].shape[0] / in[1].shape[0], CLV_REDUCTION_NONE);
     clv_rule_forbid_split(r, g);
@@ -379,7 +363,6 @@ static clv_status groups_run(const clv_call *call, clv_error *err)
     const clv_view *x = &call->in[0], *kv = &call->in[1];
     int64_t group = x->global[0] / kv->global[0];
     bool lies = ((const product_attrs *)clv_op_attrs(call->op))->lie;
-    (void)err;
     for (int64_t i = 0; i < x->shape[0]; i++) {
         int64_t k = lies ? i / group : (x->lo[0] + i) / group - kv->lo[0];
         ((float *)call->out[0].data)[i] = ((const float *)x->data)[i] * ((const float *)kv->data)[k];
@@ -400,7 +383,6 @@ static void test_spills(void **state)
     const clv_type in[] = {{.dtype = CLV_F32, .rank = 1, .shape = {6}}, {.dtype = CLV_F32, .rank = 1, .shape = {2}}};
     clv_op_check_report done = {0};
     clv_error err = {0};
-    (void)state;
     must(clv_op_check(&groups, &(product_attrs){0}, in, 2, NULL, &done, &err), &err);
     assert_int_equal(done.cuts, 2 + 6); /* 3 to 8 blocks of two */
     assert_int_equal(clv_op_check(&groups, &(product_attrs){1}, in, 2, NULL, &done, &err), CLV_ECHECK);
@@ -412,14 +394,12 @@ static void test_spills(void **state)
 
 static clv_status highest_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op, (void)err;
     out[0] = (clv_type){.dtype = in[0].dtype, .rank = 1, .shape = {in[0].shape[0]}};
     return CLV_OK;
 }
 
 static void highest_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *r)
 {
-    (void)op, (void)out;
     int n = clv_rule_add_factor(r, in[0].shape[0], CLV_REDUCTION_NONE),
         f = clv_rule_add_factor(r, in[0].shape[1], CLV_REDUCTION_MAX);
     clv_rule_operand_dim(r, 0, 0, n), clv_rule_operand_dim(r, 0, 1, f), clv_rule_result_dim(r, 0, 0, n);
@@ -429,7 +409,6 @@ static clv_status highest_run(const clv_call *call, clv_error *err)
 {
     const clv_view *x = &call->in[0];
     bool lies = ((const product_attrs *)clv_op_attrs(call->op))->lie;
-    (void)err;
     for (int64_t n = 0; n < x->shape[0]; n++) {
         double most = lies && x->shape[1] == 0 ? 0 : -INFINITY;
         for (int64_t f = 0; f < x->shape[1]; f++)
@@ -453,7 +432,6 @@ static void test_maximum_of_nothing(void **state)
     const clv_type in = {.dtype = CLV_F32, .rank = 2, .shape = {2, 20}};
     clv_op_check_report done = {0};
     clv_error err = {0};
-    (void)state;
     must(clv_op_check(&highest, &(product_attrs){0}, &in, 1, NULL, &done, &err), &err);
     assert_int_equal(clv_op_check(&highest, &(product_attrs){1}, &in, 1, NULL, &done, &err), CLV_ECHECK);
     if (!strstr(err.message, "factor 1 in 2 blocks, the first of them empty: element [0] of result 0 is 0; unsharded"))
@@ -464,7 +442,6 @@ static void test_maximum_of_nothing(void **state)
 
 static void long_sum_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *r)
 {
-    (void)op, (void)out;
     int n = clv_rule_add_factor(r, in[0].shape[0], CLV_REDUCTION_NONE),
         f = clv_rule_add_factor(r, in[0].shape[1], CLV_REDUCTION_SUM);
     clv_rule_operand_dim(r, 0, 0, n), clv_rule_operand_dim(r, 0, 1, f), clv_rule_result_dim(r, 0, 0, n);
@@ -474,7 +451,6 @@ static void long_sum_rule(const clv_op *op, const clv_type *in, const clv_type *
 static clv_status long_sum_run(const clv_call *call, clv_error *err)
 {
     const clv_view *x = &call->in[0];
-    (void)err;
     for (int64_t n = 0; n < x->shape[0]; n++) {
         float sum = 0;
         for (int64_t f = 0; f < x->shape[1]; f++)
@@ -494,7 +470,6 @@ static void test_long_sum(void **state)
                                         .rule = long_sum_rule,
                                         .run = long_sum_run};
     clv_error err = {0};
-    (void)state;
     for (int64_t elems = 10; elems <= 1000000; elems *= 10) {
         const clv_type in = {.dtype = CLV_F32, .rank = 2, .shape = {2, elems}};
         must(clv_op_check(&long_sum, NULL, &in, 1, NULL, NULL, &err), &err);
@@ -505,7 +480,6 @@ static void test_long_sum(void **state)
 
 static clv_status signs_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op, (void)err;
     out[0] = in[0];
     out[0].dtype = CLV_BOOL;
     return CLV_OK;
@@ -514,7 +488,6 @@ static clv_status signs_shape(const clv_op *op, const clv_type *in, clv_type *ou
 static clv_status signs_run(const clv_call *call, clv_error *err)
 {
     bool lies = ((const product_attrs *)clv_op_attrs(call->op))->lie;
-    (void)err;
     for (int64_t i = 0; i < clv_view_elems(&call->out[0]); i++)
         ((unsigned char *)call->out[0].data)[i] = ((const float *)call->in[0].data)[i] > 0 ? lies ? 2 : 1 : 0;
     return CLV_OK;
@@ -534,7 +507,6 @@ static void test_bools(void **state)
     const float x[] = {-1, 0, 1};
     const clv_op_check_options options = {.data = (const void *[]){x}};
     clv_error err = {0};
-    (void)state;
     must(clv_op_check(&signs, &(product_attrs){0}, &in, 1, &options, NULL, &err), &err);
     assert_int_equal(clv_op_check(&signs, &(product_attrs){1}, &in, 1, &options, NULL, &err), CLV_ECHECK);
     if (!strstr(err.message, "whole: element [2] of result 0, which is bool, is 2; valid: 0 and 1"))
@@ -568,7 +540,6 @@ static void test_bad_calls(void **state)
         {&product, &none, in, 2, {.size = 3}, CLV_EINVAL, "a struct whose size is 3"},
         {clv_op_find("constraint"), NULL, in, 1, {0}, CLV_EINVAL, "bytes of attributes"},
     };
-    (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         clv_error err = {0};
         clv_status status =
@@ -629,7 +600,6 @@ static void test_all_of_the_library(void **state)
 {
     enum { SEEDS = 600 };
     int counts[OPS] = {0}, missing = 0;
-    (void)state;
     for (uint64_t seed = 0; seed < SEEDS; seed++)
         check_ops_of(&(random_spec){.seed = seed, .without = RANDOM_NONFINITE}, counts);
     for (const clv_op_def *def = clv_op_next(NULL); def; def = clv_op_next(def))

@@ -6,18 +6,13 @@
  *   leaky_relu:           y = x > 0 ? x : slope * x                      factors: all pass; not linear
  *   leaky_relu_gradient:  d_x = x > 0 ? d_y : slope * d_y                factors: all pass; linear in d_y
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "base/error.h"
 #include "graph/graph.h"
 #include "graph_interpreter.h"
 #include "must.h"
 #include "ops/operand_checks.h"
+#include "unit_test.h"
 
 /* ======== part 1, src/ops: the op ======== */
 
@@ -36,7 +31,6 @@ static double slope_of(const clv_op *op)
 
 static clv_status gradient_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     CLV_TRY(clv_check_float("d_y", &in[0], err));
     CLV_TRY(clv_check_same_shape("d_y", &in[0], "x", &in[1], err));
     out[0] = in[0];
@@ -52,7 +46,6 @@ static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *
 static clv_status gradient_run(const clv_call *call, clv_error *err)
 {
     const clv_view *d_y = &call->in[0], *x = &call->in[1], *d_x = &call->out[0];
-    (void)err;
     for (int64_t i = 0; i < clv_view_elems(d_x); i++) {
         double d = clv_dtype_load(d_y->dtype, d_y->data, i);
         bool positive = clv_dtype_load(x->dtype, x->data, i) > 0;
@@ -76,7 +69,6 @@ static const clv_op_def op_leaky_relu_gradient = {
 
 static clv_status leaky_relu_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     out[0] = in[0];
     return clv_check_float("x", &in[0], err);
 }
@@ -84,7 +76,6 @@ static clv_status leaky_relu_shape(const clv_op *op, const clv_type *in, clv_typ
 static clv_status leaky_relu_run(const clv_call *call, clv_error *err)
 {
     const clv_view *x = &call->in[0], *y = &call->out[0];
-    (void)err;
     for (int64_t i = 0; i < clv_view_elems(y); i++) {
         double value = clv_dtype_load(x->dtype, x->data, i);
         clv_dtype_store(y->dtype, y->data, i, value > 0 ? value : slope_of(call->op) * value);
@@ -135,7 +126,6 @@ static void test_values(void **state)
     static const double x[] = {-2, -0.5, 0, 1, 3}, expected[] = {-0.5, -0.125, 0, 1, 3};
     clv_graph *graph = must_graph("model=1");
     clv_value in = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){5}, NULL), y = leaky_relu(graph, in, 0.25);
-    (void)state;
     graph_eval *eval = graph_eval_new(graph, 1);
     graph_eval_fill(eval, in, x);
     graph_eval_must_run(eval, -1);
@@ -150,7 +140,6 @@ static void test_gradient(void **state)
 {
     clv_graph *graph = must_graph("model=1");
     clv_value x = clv_input(graph, "x", CLV_F64, 2, (int64_t[]){3, 5}, NULL);
-    (void)state;
     assert_true(check_gradient(graph, leaky_relu(graph, x, 0.25), &x, 1, NULL, NULL) > 0);
     clv_graph_free(graph);
 }
@@ -160,7 +149,6 @@ static void test_definition(void **state)
 {
     static const clv_dtype dtypes[] = {CLV_F64, CLV_F32, CLV_BF16, CLV_F16};
     const leaky_relu_attrs attrs = {.slope = 0.25};
-    (void)state;
     for (int i = 0; i < 4; i++) {
         const clv_type in[] = {{dtypes[i], 2, {3, 5}}, {dtypes[i], 2, {3, 5}}};
         clv_error err = {0};
@@ -173,7 +161,6 @@ static void test_definition(void **state)
 static void test_refused(void **state)
 {
     clv_error err = {0};
-    (void)state;
     clv_graph *graph = must_graph("model=1");
     assert_false(clv_valid(leaky_relu(graph, clv_input(graph, "x", CLV_F32, 0, NULL, NULL), 2)));
     assert_int_equal(clv_graph_status(graph, &err), CLV_EINVAL);

@@ -119,7 +119,6 @@ static void plain_attention_row(double *out, graph_eval *eval, const attention_g
 
 static void attention_values(void **state)
 {
-    (void)state;
     for (int n = 0; n < ATTENTION_CASES * DTYPES; n++) {
         const attention_case *c = &attention_cases[n / DTYPES];
         clv_dtype dtype = dtypes[n % DTYPES];
@@ -145,7 +144,6 @@ static void attention_values(void **state)
 
 static void attention_gradients(void **state)
 {
-    (void)state;
     for (int n = 0; n < ATTENTION_CASES; n++) {
         attention_graph a = attention_of(&attention_cases[n], CLV_F64);
         assert_true(check_gradient(a.graph, a.out, (clv_value[]){a.q, a.kv}, 2, set_attention, &a) > 0);
@@ -157,7 +155,6 @@ static void attention_gradients(void **state)
  * query heads and of query rows add up. */
 static void attention_gradients_f32(void **state)
 {
-    (void)state;
     for (int n = 0; n < ATTENTION_CASES; n++) {
         attention_graph a[2];
         clv_value seed[2], d[2][2];
@@ -190,7 +187,6 @@ static void attention_gradients_f32(void **state)
 /* KV heads hand the blocks that they cannot take to the query heads of their groups. */
 static void attention_spills(void **state)
 {
-    (void)state;
     attention_graph a = attention_of(&attention_cases[1], CLV_F32);
     const clv_op *op = &a.graph->ops[0];
     clv_type in[CLV_MAX_IN] = {clv_graph_type(a.graph, a.q), clv_graph_type(a.graph, a.kv)};
@@ -208,7 +204,6 @@ static void attention_spills(void **state)
 
 static void attention_refuses(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 4, 5, 8)), input(graph, "kv", CLV_F32, DIMS(1, 4, 2, 2, 8)),
                   NULL);
@@ -343,7 +338,6 @@ static double plain_rope(graph_eval *eval, const rope_graph *r, int64_t x0, int6
 
 static void rope_values(void **state)
 {
-    (void)state;
     for (int n = 0; n < ROPE_CASES * DTYPES; n++) {
         rope_graph r = rope_of(&rope_cases[n / DTYPES], dtypes[n % DTYPES]);
         graph_eval *eval = graph_eval_new(r.graph, SEED);
@@ -368,7 +362,6 @@ static void rope_values(void **state)
 
 static void rope_gradients(void **state)
 {
-    (void)state;
     for (int n = 0; n < ROPE_CASES; n++) {
         rope_graph r = rope_of(&rope_cases[n], CLV_F64);
         assert_true(check_gradient(r.graph, r.out, &r.x, 1, set_rope, &r) > 0);
@@ -378,7 +371,6 @@ static void rope_gradients(void **state)
 
 static void rope_refuses(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_rope(graph, input(graph, "x", CLV_F32, DIMS(1, 2, 2, 5)), CLV_NONE, &(clv_rope_options){.theta = 1e4});
     assert_refused(graph, CLV_EINVAL, "5 rotated dims of a head_dim of 5");
@@ -415,7 +407,6 @@ static void rope_refuses(void **state)
 static void cache_of_own_rows(void **state)
 {
     enum { B = 3, ROOM = 6, S = 2, ROW = 4 };
-    (void)state;
     clv_graph *graph = new_graph();
     clv_value cache = input(graph, "cache", CLV_F32, DIMS(B, ROOM, ROW));
     clv_value rows = input(graph, "rows", CLV_F32, DIMS(B, S, ROW)), offset = input(graph, "offset", CLV_I32, DIMS(B));
@@ -440,7 +431,6 @@ static void cache_of_own_rows(void **state)
 static void cache_values(void **state)
 {
     enum { B = 2, ROOM = 5, S = 2, K = 3, D = 2, ROW = 2 * K * D };
-    (void)state;
     clv_graph *graph = new_graph();
     clv_value cache = input(graph, "cache", CLV_F32, DIMS(B, ROOM, 2, K, D));
     clv_value rows = input(graph, "rows", CLV_F32, DIMS(B, S, 2, K, D)), offset = scalar(graph, "offset", CLV_I32);
@@ -510,7 +500,6 @@ static void costs_of_windows(void **state)
         int64_t window;
         double keys;
     } cases[] = {{true, 0, 8}, {true, 4, 3.5}, {true, 16, 8}, {true, 100, 8}, {false, 0, 16}, {false, 4, 11.5}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         clv_graph *graph = new_graph();
         clv_value q = input(graph, "q", CLV_F32, DIMS(2, 16, 4, 8)),
@@ -526,7 +515,6 @@ static void costs_of_windows(void **state)
 
 static void costs(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_value q = input(graph, "q", CLV_F32, DIMS(2, 16, 4, 8)), kv = input(graph, "kv", CLV_F32, DIMS(2, 16, 2, 4, 8));
     clv_value out = clv_attention(graph, q, kv, &(clv_attention_options){.causal = true}), d[2];

@@ -92,7 +92,6 @@ static const struct {
 static void test_empty(void **state)
 {
     static const int64_t shapes[][3] = {{0, 3, 4}, {2, 0, 4}, {2, 3, 0}, {0, 0, 0}};
-    (void)state;
     for (size_t m = 0; m < sizeof makers / sizeof makers[0]; m++)
         for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
             clv_error err = {0};
@@ -118,7 +117,6 @@ static void test_empty(void **state)
 
 static void test_reductions_of_nothing(void **state)
 {
-    (void)state;
     for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0]; t++) {
         clv_graph *graph = new_graph();
         clv_value x = input(graph, "x", dtypes[t], DIMS(2, 0));
@@ -145,7 +143,6 @@ static void test_reductions_of_nothing(void **state)
 /* The same graph in f64, fed the operands as the narrow dtype rounded them. */
 static void test_narrow_values(void **state)
 {
-    (void)state;
     for (size_t m = 0; m < sizeof makers / sizeof makers[0]; m++) {
         if (makers[m].make == make_cast || makers[m].make == make_dropout || makers[m].make == make_rms_norm ||
             makers[m].make == make_product)
@@ -181,7 +178,6 @@ static void test_narrow_values(void **state)
 static void test_ties(void **state)
 {
     static const double left[] = {1, 2, 3, -1}, right[] = {1, 3, 2, -1}, row[] = {5, 5, 1, 5};
-    (void)state;
     for (int kind = CLV_MAXIMUM; kind <= CLV_MINIMUM; kind++) {
         clv_graph *graph = new_graph();
         clv_value ab[] = {input(graph, "a", CLV_F64, DIMS(4)), input(graph, "b", CLV_F64, DIMS(4))}, d[2];
@@ -213,7 +209,6 @@ static void test_ties(void **state)
 
 static void test_nan_passes(void **state)
 {
-    (void)state;
     for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0]; t++)
         for (int bad = 0; bad < 2; bad++) {
             clv_graph *graph = new_graph();

@@ -91,7 +91,6 @@ static void plain_product(double *out, const char *subscripts, graph_eval *eval,
 
 static void test_product_values(void **state)
 {
-    (void)state;
     for (int n = 0; n < N_PRODUCTS; n++)
         for (int t = 0; t < DTYPES; t++) {
             clv_graph *graph = new_graph();
@@ -109,7 +108,6 @@ static void test_product_values(void **state)
 
 static void test_product_gradients(void **state)
 {
-    (void)state;
     for (int n = 0; n < N_PRODUCTS; n++) {
         clv_graph *graph = new_graph();
         clv_value in[2], y = product_graph(graph, products[n], CLV_F64, in);
@@ -120,7 +118,6 @@ static void test_product_gradients(void **state)
 /* A product that is added to another: as the sum of both, for results that pass through the workspace, too. */
 static void test_product_added(void **state)
 {
-    (void)state;
     for (int n = 0; n < N_PRODUCTS; n++)
         for (int t = 0; t < DTYPES; t++) {
             clv_graph *graph = new_graph();
@@ -147,7 +144,6 @@ static void test_product_added(void **state)
 
 static void test_product_empty(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_value a = input(graph, "a", CLV_F32, DIMS(3, 0)), b = input(graph, "b", CLV_F32, DIMS(0, 2));
     clv_value y = clv_einsum(graph, "ik,kj->ij", a, b);
@@ -169,7 +165,6 @@ static void test_product_refusals(void **state)
         {"ik,kj->ijq", "in no operand", CLV_EINVAL}, {"iz,kj->ikj", "one operand alone", CLV_EINVAL},
         {"ikb,kj->ibj", "names 3", CLV_ESHAPE},      {"ik,ij->kj", "different sizes", CLV_ESHAPE},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         clv_graph *graph = new_graph();
         clv_einsum(graph, cases[i].subscripts, input(graph, "a", CLV_F32, DIMS(2, 3)),
@@ -219,7 +214,6 @@ static bool needs_positive(clv_unary_kind kind)
 
 static void test_map(void **state)
 {
-    (void)state;
     for (int kind = CLV_EXP; kind <= CLV_SQRT; kind++) {
         clv_graph *graph = new_graph();
         clv_value x = x_input(graph, DIMS(3, 5));
@@ -259,7 +253,6 @@ static double plain_combine(clv_binary_kind kind, double a, double b)
 /* [3,1,5] with [4,1]: both are broadcast. */
 static void test_combine(void **state)
 {
-    (void)state;
     for (int kind = CLV_ADD; kind <= CLV_MINIMUM; kind++) {
         clv_graph *graph = new_graph();
         clv_value in[] = {x_input(graph, DIMS(3, 1, 5)), input(graph, "y", CLV_F64, DIMS(4, 1))};
@@ -279,7 +272,6 @@ static void test_combine(void **state)
 
 static void test_combine_refusals(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_add(graph, input(graph, "a", CLV_F32, DIMS(2, 3)), input(graph, "b", CLV_F32, DIMS(4)));
     assert_refused(graph, CLV_ESHAPE, "f32[2,3] and f32[4] do not broadcast");
@@ -290,7 +282,6 @@ static void test_combine_refusals(void **state)
 
 static void test_where(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_value in[] = {x_input(graph, DIMS(3, 5)), input(graph, "y", CLV_F64, DIMS(3, 5))};
     clv_value condition = input(graph, "c", CLV_U8, DIMS(3, 1));
@@ -308,7 +299,6 @@ static void test_where(void **state)
 
 static void test_scale_cast_fill(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_value x = x_input(graph, DIMS(4, 3));
     clv_value narrow = clv_cast(graph, x, CLV_BF16), wide = clv_cast(graph, narrow, CLV_F32);
@@ -326,7 +316,6 @@ static void test_scale_cast_fill(void **state)
 
 static void test_iota(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_value offset = scalar(graph, "offset", CLV_I32), from = clv_iota(graph, 7, offset);
     clv_value plain = clv_iota(graph, 7, CLV_NONE);
@@ -361,7 +350,6 @@ static void test_iota(void **state)
 
 static void test_equal(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_value x = input(graph, "x", CLV_I32, DIMS(2, 3)), y = input(graph, "y", CLV_I32, DIMS(2, 1));
     clv_value same = clv_equal(graph, x, y);
@@ -389,7 +377,6 @@ static void test_equal(void **state)
 static void test_activations(void **state)
 {
     static const clv_unary_kind kinds[] = {CLV_GELU, CLV_GELU_TANH, CLV_SILU, CLV_RELU};
-    (void)state;
     for (int k = 0; k < 4; k++) {
         clv_graph *graph = new_graph();
         clv_value x = x_input(graph, DIMS(3, 2, 5)), y = clv_gated(graph, x, kinds[k]);
@@ -417,7 +404,6 @@ static void test_activations(void **state)
 
 static void test_reduce(void **state)
 {
-    (void)state;
     for (int kind = CLV_SUM; kind <= CLV_MEAN; kind++)
         for (int keep = 0; keep < 2; keep++) {
             clv_graph *graph = new_graph();
@@ -457,7 +443,6 @@ static void test_reshape(void **state)
         {3, 1, {1, 6, 1}, {6}, true},          {1, 3, {12}, {2, 1, 6}, true},   {2, 3, {6, 4}, {2, 3, 4}, true},
         {3, 2, {2, 5, 6}, {2, 30}, true},      {2, 2, {6, 5}, {10, 3}, false},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         clv_graph *graph = new_graph();
         clv_value x = x_input(graph, cases[i].rank, cases[i].shape);
@@ -470,7 +455,6 @@ static void test_reshape(void **state)
 
 static void test_transpose(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_value x = x_input(graph, DIMS(2, 3, 4)), y = clv_transpose(graph, x, (int[]){2, 0, 1});
     graph_eval *eval = graph_eval_new(graph, SEED);
@@ -486,7 +470,6 @@ static void test_transpose(void **state)
 
 static void test_slice_pad_concat(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_value in[] = {x_input(graph, DIMS(4, 5)), input(graph, "y", CLV_F64, DIMS(2, 5))};
     clv_value part = clv_slice(graph, in[0], (int64_t[]){1, 0}, (int64_t[]){3, 5});
@@ -514,7 +497,6 @@ static void test_slice_pad_concat(void **state)
 
 static void test_constraint(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_value x = x_input(graph, DIMS(4, 3));
     clv_layout layout = clv_graph_layout(graph, 2, "x,_");
@@ -530,7 +512,6 @@ static void test_constraint(void **state)
 
 static void test_graph_refusals(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     x_input(graph, DIMS(2));
     x_input(graph, DIMS(3));
@@ -563,7 +544,6 @@ static void test_graph_refusals(void **state)
 /* A value that the loss does not depend on has the gradient zero; scopes name state. */
 static void test_zero_gradient_and_names(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_graph_push_scope(graph, "layers.%d", 3);
     clv_value w = clv_state(graph, "w", CLV_F64, DIMS(2), NULL, (clv_init){CLV_INIT_ONES, 0});

@@ -24,7 +24,6 @@ static void plain_norm(double *y, const double *x, const double *gain, const dou
 static void norm_values(void **state)
 {
     enum { ROWS = 6, COLS = 5 };
-    (void)state;
     for (int k = 0; k < 2 * DTYPES; k++) {
         bool layer = k % 2;
         clv_dtype dtype = dtypes[k / 2];
@@ -45,7 +44,6 @@ static void norm_values(void **state)
 
 static void norm_gradients(void **state)
 {
-    (void)state;
     for (int k = 0; k < 3; k++) {
         clv_graph *graph = new_graph();
         clv_value x = input(graph, "x", CLV_F64, DIMS(2, 3, 5)), gain = input(graph, "gain", CLV_F64, DIMS(5));
@@ -59,7 +57,6 @@ static void norm_gradients(void **state)
 /* Weights of another dtype than x: gradients have the weights' dtype. */
 static void norm_mixed_dtypes(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_value x = input(graph, "x", CLV_BF16, DIMS(4, 8)), gain = input(graph, "gain", CLV_F32, DIMS(8)), d[2];
     clv_value y = clv_rms_norm(graph, x, gain, 1e-5), seed = input(graph, "seed", CLV_BF16, DIMS(4, 8));
@@ -76,7 +73,6 @@ static void norm_mixed_dtypes(void **state)
 
 static void norm_refuses(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_rms_norm(graph, input(graph, "x", CLV_F32, DIMS(2, 5)), input(graph, "g", CLV_F32, DIMS(4)), 1e-5);
     assert_refused(graph, CLV_ESHAPE, "gain is f32[4]; [5]");
@@ -107,7 +103,6 @@ static void set_ids(graph_eval *eval, void *value)
 
 static void embedding_values(void **state)
 {
-    (void)state;
     for (int k = 0; k < 2 * DTYPES; k++) {
         clv_graph *graph = new_graph();
         clv_value table = input(graph, "table", dtypes[k / 2], DIMS(VOCABULARY, WIDTH));
@@ -129,7 +124,6 @@ static void embedding_values(void **state)
 
 static void embedding_gradients(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_value table = input(graph, "table", CLV_F64, DIMS(VOCABULARY, WIDTH));
     clv_value picked = input(graph, "ids", CLV_I32, DIMS(2, 4));
@@ -146,7 +140,6 @@ static void embedding_gradient_adds(void **state)
     } attrs = {VOCABULARY};
     int32_t picked[IDS];
     const void *data[] = {NULL, picked, NULL};
-    (void)state;
     for (int i = 0; i < IDS; i++)
         picked[i] = (int32_t)ids[i];
     for (int k = 0; k < 3; k++) {
@@ -162,7 +155,6 @@ static void embedding_gradient_adds(void **state)
 
 static void embedding_refuses(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_embedding(graph, input(graph, "t", CLV_F32, DIMS(7, 3)), input(graph, "ids", CLV_F32, DIMS(4)));
     assert_refused(graph, CLV_EDTYPE, "ids is f32; i32 or i64");
@@ -180,7 +172,6 @@ static void embedding_refuses(void **state)
 static void softmax_values(void **state)
 {
     enum { ROWS = 4, COLS = 5 };
-    (void)state;
     for (int k = 0; k < DTYPES; k++) {
         clv_graph *graph = new_graph();
         clv_value x = input(graph, "x", dtypes[k], DIMS(2, 2, COLS)), y = clv_softmax(graph, x);
@@ -216,7 +207,6 @@ static void set_labels(graph_eval *eval, void *value)
 
 static void cross_entropy_values(void **state)
 {
-    (void)state;
     for (int k = 0; k < DTYPES; k++) {
         clv_graph *graph = new_graph();
         clv_value logits = input(graph, "logits", dtypes[k], DIMS(2, 3, CLASSES));
@@ -245,7 +235,6 @@ static void cross_entropy_values(void **state)
 
 static void cross_entropy_gradients(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_value logits = input(graph, "logits", CLV_F64, DIMS(2, 3, CLASSES));
     clv_value targets = input(graph, "labels", CLV_I64, DIMS(2, 3));
@@ -261,7 +250,6 @@ static void cross_entropy_gradients(void **state)
 
 static void cross_entropy_refuses(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_cross_entropy(graph, input(graph, "x", CLV_F32, DIMS(2, 3, 7)), input(graph, "y", CLV_I32, DIMS(3, 2)), -100);
     assert_refused(graph, CLV_ESHAPE, "labels is i32[3,2]; the shape of logits f32[2,3,7] without its last dimension");
@@ -281,7 +269,6 @@ static void dropout_values(void **state)
 {
     enum { ELEMS = 3 * 5 * 7 };
     clv_key key = clv_key_seed(11);
-    (void)state;
     for (int k = 0; k < DTYPES; k++) {
         clv_graph *graph = new_graph();
         clv_value x = input(graph, "x", dtypes[k], DIMS(3, 5, 7)), step = scalar(graph, "step", CLV_I32);
@@ -309,7 +296,6 @@ static void dropout_values(void **state)
 
 static void dropout_gradients(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_value x = input(graph, "x", CLV_F64, DIMS(4, 5)), step = scalar(graph, "step", CLV_I32);
     assert_true(check_gradient(graph, clv_dropout(graph, x, 0.5, clv_key_seed(3), step), &x, 1, set_one, &step) > 0);
@@ -325,7 +311,6 @@ static void adamw_values(void **state)
 {
     enum { ELEMS = 15, STEPS = 3 };
     const double lr = 0.125, decay = 0.1;
-    (void)state;
     for (int k = 0; k < 2; k++) {
         clv_dtype dtype = k == 0 ? CLV_F64 : CLV_F32;
         clv_graph *graph = new_graph();
@@ -381,7 +366,7 @@ static void adamw_values(void **state)
     }
 }
 
-/* What is updated beside a parameter of 16 bits, and its rounding. */
+/* The f32 copy that is updated with a 16-bit parameter, and its rounding. */
 static void adamw_rounds(void **state)
 {
     enum { N = 15 };
@@ -397,7 +382,6 @@ static void adamw_rounds(void **state)
     clv_op_check_options options = {.size = sizeof options, .data = data};
     clv_op_check_report done = {.size = sizeof done};
     clv_error err = {0};
-    (void)state;
     for (int i = 0; i < N; i++)
         v[i] = 0.01F * (float)(i + 1);
     must(clv_op_check(&clv_op_adamw_rounded, &attrs, in, 6, &options, &done, &err), &err);
@@ -406,7 +390,6 @@ static void adamw_rounds(void **state)
 
 static void adamw_refuses(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_value x = input(graph, "x", CLV_F32, DIMS(3)), lr = scalar(graph, "lr", CLV_F32);
     clv_value step = scalar(graph, "step", CLV_I32);
@@ -440,25 +423,21 @@ static clv_value build_layer(clv_graph *graph, clv_value x, clv_dtype dtype)
 
 static clv_value build_softmax(clv_graph *graph, clv_value x, clv_dtype dtype)
 {
-    (void)dtype;
     return clv_softmax(graph, x);
 }
 
 static clv_value build_rope(clv_graph *graph, clv_value x, clv_dtype dtype)
 {
-    (void)dtype;
     return clv_rope(graph, x, CLV_NONE, &(clv_rope_options){.theta = 100});
 }
 
 static clv_value build_dropout(clv_graph *graph, clv_value x, clv_dtype dtype)
 {
-    (void)dtype;
     return clv_dropout(graph, x, 0.5, clv_key_seed(5), CLV_NONE);
 }
 
 static clv_value build_cross_entropy(clv_graph *graph, clv_value x, clv_dtype dtype)
 {
-    (void)dtype;
     return clv_cross_entropy(graph, x, input(graph, "labels", CLV_I32, DIMS(2, 3, 2)), -100);
 }
 
@@ -472,7 +451,6 @@ static void gradients_in_every_dtype(void **state)
     static build_op *const ops[] = {build_rms,     build_layer,         build_softmax,  build_rope,
                                     build_dropout, build_cross_entropy, build_attention};
     enum { OPS = sizeof ops / sizeof *ops, ELEMS = 2 * 3 * 2 * 6 };
-    (void)state;
     for (int n = 0; n < OPS * DTYPES; n++) {
         clv_dtype dtype = dtypes[n % DTYPES];
         static double want[ELEMS]; /* f64's, which comes first of dtypes */
@@ -496,7 +474,6 @@ static void gradients_in_every_dtype(void **state)
 
 static void empty_shapes(void **state)
 {
-    (void)state;
     clv_graph *graph = new_graph();
     clv_value x = input(graph, "x", CLV_F32, DIMS(0, 3, 4)), gain = input(graph, "g", CLV_F32, DIMS(4)), d[3];
     clv_value q = input(graph, "q", CLV_F32, DIMS(2, 0, 4, 8)), kv = input(graph, "kv", CLV_F32, DIMS(2, 3, 2, 2, 8));

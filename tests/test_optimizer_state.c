@@ -1,17 +1,12 @@
 /* test_optimizer_state.c - optimizer state in a layout of its own (ZeRO stage 1) and the f32 copies of 16-bit
  * parameters. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/program.h"
 #include "cleave/rules.h"
 #include "cleave/session.h"
 #include "must.h"
+#include "unit_test.h"
 
 enum { ROWS = 7, COLUMNS = 5, N = ROWS * COLUMNS, STEPS = 3 };
 
@@ -101,13 +96,11 @@ static void same_on_every_mesh(clv_dtype dtype)
 
 static void test_zero1(void **state)
 {
-    (void)state;
     same_on_every_mesh(CLV_F32);
 }
 
 static void test_master_copies(void **state)
 {
-    (void)state;
     same_on_every_mesh(CLV_BF16);
     same_on_every_mesh(CLV_F16);
 }
@@ -115,7 +108,6 @@ static void test_master_copies(void **state)
 /* One reduce_scatter of the gradient, one all_gather of the parameter in its own dtype, nothing else. */
 static void test_collectives(void **state)
 {
-    (void)state;
     for (int k = 0; k < 2; k++) {
         clv_mesh mesh;
         clv_program *program = compile("data=2", "zero1", k ? CLV_BF16 : CLV_F32, &mesh);

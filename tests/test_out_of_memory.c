@@ -3,16 +3,10 @@
  * not. */
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 #include "base/error.h"
 #include "cleave/data.h"
@@ -28,6 +22,7 @@
 #include "models/config/model_config.h"
 #include "train/trainer.h"
 #include "elementwise_op.h"
+#include "unit_test.h"
 
 /* ---- the allocator ---- */
 
@@ -298,7 +293,7 @@ static clv_status shard(clv_error *err)
     return status;
 }
 
-/* Of what stands at "sharded". */
+/* For the checkpoint at "sharded". */
 static clv_status merge(clv_error *err)
 {
     clv_weights *weights;
@@ -347,7 +342,6 @@ static void every_allocation(clv_status (*what)(clv_error *err), const char *nam
 
 static void test_compile(void **state)
 {
-    (void)state;
     every_allocation(compile_only, "compile");
 }
 
@@ -362,20 +356,17 @@ static void same_rule(const clv_op *op, const clv_type *in, const clv_type *out,
 
 static void same_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
-    (void)op;
     d_in[0] = clv_scale(graph, d_out[0], 1);
 }
 
 static size_t same_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    (void)op, (void)out;
     return (size_t)clv_view_elems(&in[0]) * sizeof(float);
 }
 
 static clv_status same_run(const clv_call *call, clv_error *err)
 {
     size_t bytes = (size_t)clv_view_elems(&call->in[0]) * sizeof(float);
-    (void)err;
     memcpy(call->workspace, call->in[0].data, bytes);
     memcpy(call->out[0].data, call->workspace, bytes);
     return CLV_OK;
@@ -399,14 +390,12 @@ static clv_status check_op(clv_error *err)
 
 static void test_op(void **state)
 {
-    (void)state;
     every_allocation(check_op, "an op that is tried");
 }
 
 static void test_session(void **state)
 {
     clv_error err = {0};
-    (void)state;
     assert_int_equal(build(&ready, &err), CLV_OK);
     every_allocation(run_session, "session");
     every_allocation(run_watched, "session that checks");
@@ -437,7 +426,6 @@ static void test_run(void **state)
 
 static void test_files(void **state)
 {
-    (void)state;
     every_allocation(parse_rules, "rules");
     every_allocation(open_weights, "weights");
 }
@@ -448,7 +436,6 @@ static void test_tokenizers(void **state)
                                         "fuzz/corpus/tokenizer/accents", "fuzz/corpus/tokenizer/qwen2",
                                         "fuzz/corpus/tokenizer/roberta", "fuzz/corpus/tokenizer/small",
                                         "golden/tokenizer/esm_vocab",    "golden/tokenizer/bert_vocab_cased"};
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         tokenizer = names[i];
         every_allocation(use_tokenizer, tokenizer);
@@ -459,7 +446,6 @@ static void test_dataset(void **state)
 {
     char path[4096];
     clv_error err = {0};
-    (void)state;
     snprintf(path, sizeof path, "%s/tests/golden/tokenizer/esm_vocab", getenv("CLV_SOURCE_DIR"));
     assert_int_equal(clv_tokenizer_open(&of_proteins, path, &err), CLV_OK);
     every_allocation(open_proteins, "proteins");
@@ -471,7 +457,6 @@ static void test_checkpoints(void **state)
     clv_error err = {0};
     clv_weights *weights;
     char to[64], line[128];
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(to, sizeof to, "%s/sharded", folder);
     every_allocation(shard, "shard");
@@ -524,7 +509,6 @@ static void test_trainer(void **state)
     clv_model_info small = {
         .hidden = 4, .layers = 1, .heads = 2, .ffn = 4, .vocab = 8, .bos = -1, .pad = -1, .mask = -1};
     char to[64], line[160];
-    (void)state;
     assert_int_equal(clv_mesh_parse(&mesh, "model=2", &err), CLV_OK);
     clv_model_options options = {.size = sizeof options, .mesh = &mesh};
     assert_int_equal(clv_model_new(&model, &small, &options, &err), CLV_OK);
@@ -555,7 +539,6 @@ static void test_refused(void **state)
     clv_model *model;
     clv_trainer *trainer;
     clv_generator *generator;
-    (void)state;
     assert_int_equal(clv_model_open(&model, golden_path("gpt2_untied"), NULL, &err), CLV_OK);
     assert_int_equal(clv_model_get_info(model, &info, &err), CLV_OK);
     int64_t before = live;

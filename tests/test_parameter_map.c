@@ -1,22 +1,17 @@
 /* test_parameter_map.c - the map between Hugging Face's tensors and ours: every parameter and every
  * kind of box, through a file, against the formula of the map; and a real model when it is there. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "io/files/file.h"
 #include "models/checkpoint/checkpoint_inventory.h"
 #include "models/weights/model_weights.h"
 #include "models/weights/parameter_map.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 static const clv_model_config small = {.family = &clv_family_llama,
                                        .hidden = 12,
@@ -202,7 +197,6 @@ static void test_round_trip(void **state)
 {
     clv_model_config tied = small;
 
-    (void)state;
     tied.tie_word_embeddings = true;
     check_model(&tied);
     assert_int_equal(clv_model_parameter_count(&small), clv_model_parameter_count(&tied) + 1);
@@ -216,7 +210,6 @@ static void test_round_trip_gpt2(void **state)
 {
     clv_model_config untied = gpt2;
 
-    (void)state;
     untied.tie_word_embeddings = false;
     check_model(&gpt2);
     check_model(&untied);
@@ -228,7 +221,6 @@ static void test_round_trip_esm(void **state)
 {
     clv_model_config normed = esm;
 
-    (void)state;
     normed.embedding_norm = true;
     check_model(&esm);
     check_model(&normed);
@@ -240,7 +232,6 @@ static void test_round_trip_bert(void **state)
 {
     clv_model_config bare = bert;
 
-    (void)state;
     bare.headless = true;
     check_model(&bert);
     check_model(&bare);
@@ -253,7 +244,6 @@ static void test_strips(void **state)
 {
     clv_model_config wide = small;
 
-    (void)state;
     wide.layers = 1;
     wide.hidden = 520;
     wide.vocab = 1100;
@@ -267,7 +257,6 @@ static void test_formula(void **state)
     const clv_safetensor *t = NULL;
     float theirs[12 * 12], ours[12 * 2 * 12];
 
-    (void)state;
     put_model(&small);
     assert_int_equal(clv_weights_open(&w, folder, NULL), CLV_OK);
     assert_int_equal(clv_weights_find(&t, w, "model.layers.1.self_attn.v_proj.weight", NULL), CLV_OK);
@@ -295,7 +284,6 @@ static void test_formula_gpt2(void **state)
     clv_weights *w = NULL;
     float theirs[M * 3 * M], ours[M * 2 * M];
 
-    (void)state;
     put_model(&gpt2);
     assert_int_equal(clv_weights_open(&w, folder, NULL), CLV_OK);
     read_theirs(w, "transformer.h.1.attn.c_attn.weight", theirs);
@@ -326,7 +314,6 @@ static void test_formula_esm(void **state)
     clv_weights *w = NULL;
     float theirs[M * M], ours[M * M];
 
-    (void)state;
     put_model(&esm);
     assert_int_equal(clv_weights_open(&w, folder, NULL), CLV_OK);
     assert_int_equal(clv_model_read_parameter(w, &esm, "layers.1.attention.kv.bias", NULL, CLV_F32, ours, NULL),
@@ -352,7 +339,6 @@ static void test_bare_names(void **state)
     clv_error err = {0};
     float theirs[9 * 15], ours[9 * 15];
 
-    (void)state;
     for (int i = 0; i < 9 * 15; i++)
         theirs[i] = (float)i;
     assert_int_equal(clv_safetensors_create(&writer, in_folder("model.safetensors"), &wpe, 1, NULL), CLV_OK);
@@ -380,7 +366,6 @@ static void test_names(void **state)
     clv_model_config tied = small;
     clv_parameter p;
 
-    (void)state;
     for (size_t i = 0; i < sizeof absent / sizeof absent[0]; i++)
         assert_int_equal(clv_model_parameter_find(&p, &small, absent[i], NULL), CLV_ENOTFOUND);
     for (int64_t i = 0; i < clv_model_parameter_count(&small); i++) {
@@ -425,7 +410,6 @@ static void convert_file(clv_dtype dtype)
 static void test_dtypes(void **state)
 {
     static const clv_dtype dtypes[] = {CLV_F16, CLV_BF16, CLV_F64};
-    (void)state;
     for (int d = 0; d < 3; d++)
         for (int narrow = 0; narrow < 2; narrow++) {
             clv_weights *w;
@@ -465,7 +449,6 @@ static void test_dtypes_refused(void **state)
         const char *dtype;
         int bytes;
     } refused[] = {{"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I32", 4}, {"U8", 1}};
-    (void)state;
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         char header[256], file[512] = {0};
         clv_weights *w;
@@ -492,7 +475,6 @@ static void test_mismatch(void **state)
     clv_error err = {0};
     clv_model_config c = small;
 
-    (void)state;
     put_model(&small);
     assert_int_equal(clv_weights_open(&w, folder, NULL), CLV_OK);
     c.layers = 3;
@@ -552,7 +534,6 @@ static void test_bytes_of_a_rank(void **state)
                                             {"model=3", "megatron"}, {"model=7", "megatron"},
                                             {"X=2,Y=3", "gspmd-2d"}, {"data=2,model=2", "fsdp+megatron-sp"}};
     const clv_model_config *models[] = {&small, &gpt2, &esm};
-    (void)state;
     for (int m = 0; m < 3; m++) {
         clv_model_weights *weights;
         put_model(models[m]);
@@ -573,7 +554,6 @@ static void test_stories(void **state)
     clv_weights *w = NULL;
     clv_error err = {0};
 
-    (void)state;
     snprintf(path, sizeof path, "%s/models/stories260K", shared != NULL ? shared : "../shared");
     if (access(path, R_OK) != 0) {
         print_message("%s is absent: skipped\n", path);

@@ -1,18 +1,14 @@
 /* test_passes.c - each pass of the compiler by text: tests/passes/PASS.txt holds graphs and, behind each, the sharding
  * table after that pass. CLV_RENEW_PASSES=1 writes what the passes make now; the diff is what changed. */
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "must.h"
 #include "partition/partitioner.h"
 #include "partition/passes/passes.h"
+#include "unit_test.h"
 
 enum { TEXT = 1 << 16 };
 
@@ -124,7 +120,6 @@ static void check_file(const char *path, const char *pass)
 static void test_passes(void **state)
 {
     char folder[4096], path[8192], name[256];
-    (void)state;
     snprintf(folder, sizeof folder, "%s/tests/passes", getenv("CLV_SOURCE_DIR"));
     DIR *dir = opendir(folder);
     assert_non_null(dir);

@@ -1,18 +1,12 @@
 /* test_plan_compile.c - plans as a program makes them: what they default to, the graphs that they are of, and what is
  * refused, by the name of the field or mode that is at fault. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/plan.h"
 #include "golden_path.h"
 #include "must.h"
+#include "unit_test.h"
 
 static clv_error err;
 
@@ -66,7 +60,6 @@ static void assert_shape(const clv_program *program, const char *name, int rank,
 /* What is not given is as the header says. */
 static void test_blocks(void **state)
 {
-    (void)state;
     clv_program *p = plan(&(clv_plan_options){.block = CLV_PLAN_BLOCK_GPT});
     SHAPE(p, "x", CLV_PLAN_BATCH, CLV_PLAN_SEQ, CLV_PLAN_HIDDEN);
     SHAPE(p, "attention.q.weight", 256, 8, 32);
@@ -127,7 +120,6 @@ static void test_models(void **state)
                  {"llama/config.json", CLV_PLAN_MODE_DECODE, 1, false, true},
                  {"esm", CLV_PLAN_MODE_PREFILL, 6, false, false}};
     clv_mesh mesh;
-    (void)state;
     must(clv_mesh_parse(&mesh, "data=2,model=3", &err), &err);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         clv_program *p = plan(&(clv_plan_options){
@@ -158,7 +150,6 @@ static void test_rules(void **state)
     clv_mesh mesh;
     clv_axis_rules rules;
     clv_plan_options how = {.block = CLV_PLAN_BLOCK_GPT, .mesh = &mesh, .mode = CLV_PLAN_MODE_GRAD};
-    (void)state;
     must(clv_mesh_parse(&mesh, "model=4", &err), &err);
     must(clv_axis_rules_preset(&rules, "megatron-sp", &mesh, &err), &err);
     clv_program *none = plan(&how);
@@ -198,7 +189,6 @@ static void refused(const clv_plan_options *how, clv_status status, const char *
 
 static void test_block_names(void **state)
 {
-    (void)state;
     for (clv_plan_block block = CLV_PLAN_BLOCK_FFN; block <= CLV_PLAN_BLOCK_LLAMA; block++) {
         clv_plan_block read = CLV_PLAN_BLOCK_NONE;
         assert_int_equal(clv_plan_block_parse(&read, clv_plan_block_name(block), &err), CLV_OK);
@@ -217,7 +207,6 @@ static void test_block_names(void **state)
 static void test_refused(void **state)
 {
     const char *llama = "nowhere"; /* nothing is read before these are found */
-    (void)state;
     INVALID("give either a model, by its folder or config.json, or a block: ffn, attention, gpt, llama", .batch = 2);
     INVALID("give either a model", .model = llama, .block = CLV_PLAN_BLOCK_GPT);
     INVALID("block 9, mode 0; valid: ", .block = (clv_plan_block)9);
@@ -259,7 +248,6 @@ static void test_refused(void **state)
 /* By what the model is. */
 static void test_refused_models(void **state)
 {
-    (void)state;
     INVALID("seq 65; the model takes 1 to 64 positions", .model = golden_path("llama"), .seq = 65);
     INVALID("decode: esm attends both ways and generates nothing; valid: train, prefill", .model = golden_path("esm"),
             .mode = CLV_PLAN_MODE_DECODE, .seq = 6);
@@ -269,7 +257,6 @@ static void test_refused_meshes(void **state)
 {
     clv_mesh mesh, damaged, many;
     clv_axis_rules rules;
-    (void)state;
     must(clv_mesh_parse(&mesh, "model=2", &err), &err);
     must(clv_mesh_parse(&many, "model=100001", &err), &err);
     must(clv_axis_rules_preset(&rules, "megatron", &mesh, &err), &err);
@@ -345,7 +332,6 @@ static void test_remedies(void **state)
 {
     clv_mesh mesh;
     clv_plan_suggestions *suggestions;
-    (void)state;
     must(clv_mesh_parse(&mesh, "data=2,model=2", &err), &err);
     const clv_plan_options how = {.size = sizeof how,
                                   .model = golden_path("llama"),
@@ -481,7 +467,6 @@ static void test_sizes_of_the_struct(void **state)
         clv_plan_options known;
         int64_t later;
     } grown = {.known = {.size = sizeof grown, .block = CLV_PLAN_BLOCK_FFN}};
-    (void)state;
     clv_program_free(plan(&grown.known));
     grown.later = 1;
     refused(&grown.known, CLV_EUNSUPPORTED, "clv_plan_compile: an option that this version of the library does not");

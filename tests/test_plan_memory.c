@@ -1,17 +1,13 @@
 /* test_plan_memory.c - the memory that a plan states: what a session takes, and what textbooks say of activations. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/nn.h"
 #include "cleave/session.h"
 #include "must.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 typedef struct shape {
     int64_t b, s, h, a, ffn;
@@ -103,7 +99,6 @@ static void test_placing(void **state)
     static const use uses[] = {{4, 0, 1}, {3, 0, 6}, {2, 0, 3}, {1, 0, 6}, {4, 1, 1}, {2, 4, 6}, {4, 5, 6}};
     made_up m;
     clv_error err = {0};
-    (void)state;
     clv_program *program = make_up(&m, uses, 7, 7);
     must(clv_program_plan_memory(program, &err), &err);
     offsets_are(program, (int[]){0, 8, 11, 13, 4, 4, 0});
@@ -135,7 +130,6 @@ static int any_below(uint32_t *seed, int n)
 static void test_placing_anything(void **state)
 {
     uint32_t seed = 1;
-    (void)state;
     for (int round = 0; round < 4000; round++) {
         use uses[MOST_USES];
         int makes[MOST_USES] = {0}, reads[MOST_USES] = {0}, n = 0;
@@ -161,7 +155,6 @@ static void test_placing_anything(void **state)
 static void test_most_bytes(void **state)
 {
     static const use uses[] = {{1, 0, 1}};
-    (void)state;
     for (int over = 0; over < 2; over++) {
         made_up m;
         clv_error err = {0};
@@ -185,7 +178,6 @@ static void test_corrupt_plans(void **state)
     made_up m;
     clv_error err = {0};
     clv_program *program = make_up(&m, uses, 3, 5);
-    (void)state;
     m.instruction[1].workspace_bytes = UNIT;
     must(clv_program_plan_memory(program, &err), &err);
     must(clv_program_verify(program, &err), &err);
@@ -212,7 +204,6 @@ static void test_corrupt_plans(void **state)
 /* A result takes the memory of an operand that dies; not of one that the op reads twice. */
 static void test_operands_read_twice(void **state)
 {
-    (void)state;
     for (int twice = 0; twice < 2; twice++) {
         clv_error err = {0};
         clv_mesh mesh;
@@ -261,7 +252,6 @@ static void test_session_takes_what_is_planned(void **state)
                  {"data=2", "dp"}};
     static const clv_dtype dtypes[] = {CLV_F32, CLV_BF16};
     const shape z = {2, 24, 40, 5, 72};
-    (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
         for (int t = 0; t < 2; t++) {
             clv_error err = {0};
@@ -289,7 +279,6 @@ static void test_optimizer_bytes(void **state)
 {
     const shape z = {2, 16, 64, 4, 256};
     const int64_t parameters = 4 * 64 * 64 + 2 * 64 * 256 + 2 * 64;
-    (void)state;
     for (int bf16 = 0; bf16 < 2; bf16++) {
         clv_program *program = compile(&z, "model=1", "megatron", bf16 ? CLV_BF16 : CLV_F32, false, true);
         clv_memory m = {.size = sizeof m};
@@ -307,7 +296,6 @@ static void test_roles(void **state)
     clv_graph *graph = must_graph("model=2");
     clv_error err = {0};
     clv_program *program;
-    (void)state;
     for (int i = 0; i < 4; i++) { /* 64, 128, ... floats */
         char name[8];
         snprintf(name, sizeof name, "%d", i);
@@ -335,7 +323,6 @@ static void test_cache_of_a_block(void **state)
     clv_program *program;
     clv_axis_rules rules = clv_graph_axis_rules(graph, "megatron");
     clv_block_options o = clv_block_defaults(CLV_BLOCK_LLAMA, HEADS, KV_HEADS, 2 * WIDTH);
-    (void)state;
     o.attention.context = CONTEXT;
     o.attention.offset = clv_input(graph, "offset", CLV_I32, 0, NULL, NULL);
     clv_value x = clv_input(graph, "x", CLV_F32, 3, (int64_t[]){1, 1, WIDTH}, NULL);
@@ -382,7 +369,6 @@ static int64_t formula(const shape *z, int64_t t, int64_t whole, bool rows_split
 static void test_activation_formula(void **state)
 {
     const shape z = {2, 64, 128, 8, 512};
-    (void)state;
     for (int64_t t = 1; t <= 8; t *= 2) {
         char mesh[32];
         snprintf(mesh, sizeof mesh, "model=%d", (int)t);

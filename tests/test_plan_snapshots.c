@@ -5,18 +5,14 @@
  *
  * writes it anew, and its diff tells which plans move more, in more steps, or need more memory. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/nn.h"
 #include "models/config/model_config.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 /* ---- models ---- */
 
@@ -335,7 +331,6 @@ static void test_plans(void **state)
     static line made[MAX_LINES], held;
     char path[512];
     int n = describe_all(made), differ = 0;
-    (void)state;
     if (getenv("CLV_RENEW_PLANS")) {
         renew(made, n, table_path(path));
         return;

@@ -15,9 +15,7 @@
 
 #include "cleave/generate.h"
 #include "cleave/graph.h"
-#include "cleave/plan.h"
 #include "cleave/program.h"
-#include "cleave/train.h"
 #include "base/hardware/cpu_features.h"
 #include "models/families/model_family.h"
 #include "models/weights/prepacked_weights.h"
@@ -27,7 +25,7 @@
 
 enum { VOCAB = 480, MOST_SEQ = 48, EACH = 5 /* weights of a layer */ };
 
-/* Weights that are large enough, each of whose last dimensions some meshes cut into whole panels and others do not. */
+/* Weights large enough to be prepacked; some meshes split their last dimension into whole panels, others do not. */
 static const clv_model_config llama = {.family = &clv_family_llama,
                                        .hidden = 192,
                                        .layers = 2,
@@ -79,7 +77,6 @@ static float *random_values(void *arg, const clv_model_config *c, const clv_para
     uint64_t *next = arg;
     const int64_t n = clv_parameter_elems(p);
     float *w = malloc((size_t)n * sizeof *w);
-    (void)c;
     for (int64_t i = 0; i < n; i++) {
         *next = *next * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         w[i] = ((float)(*next >> 40) * 0x1p-23f - 1) * (p->rank == 1 ? 0.5f : 0.1f);
@@ -111,7 +108,7 @@ static clv_model *open_on(const char *path, int mesh, clv_dtype dtype)
     return model;
 }
 
-/* States whose names end so. */
+/* Counts states with this suffix. */
 static int packed_states(const clv_session *session)
 {
     int n = 0;
@@ -209,14 +206,12 @@ static void same_everywhere(const clv_model_config *c, int every, int least, int
 /* Of each layer queries, keys and values, out, up (with the gate), down; and the output. */
 static void llama_is_the_same(void **state)
 {
-    (void)state;
     same_everywhere(&llama, 1, 1, 2 * EACH + 1);
 }
 
 /* But for the output, which is the table. */
 static void gpt2_is_the_same(void **state)
 {
-    (void)state;
     same_everywhere(&gpt2, 2, 0, 2 * EACH);
 }
 
@@ -258,7 +253,6 @@ static void same_plan(const char *path, int mesh, int64_t seq)
 static void adapted_is_the_same(void **state)
 {
     const char *base = in_folder("base"), *path = in_folder("adapters");
-    (void)state;
     write_folder(base, &llama);
     write_adapters(path, base, VOCAB);
     for (int mesh = launched_job() ? clv_job_process_count(launched_job()) - 1 : 1; mesh < RUN; mesh += 3) {
@@ -285,7 +279,6 @@ static void plans_are_the_same(void **state)
 {
     const char *path = in_folder("planned"), *all = in_folder("all");
     clv_model_config wide = llama;
-    (void)state;
     wide.hidden = 256;
     wide.head_dim = 128;
     wide.ffn = 512;
@@ -305,7 +298,6 @@ static void some_stay(void **state)
     clv_error err = {0};
     clv_graph *graph;
     const char *path = in_folder("small");
-    (void)state;
     small.hidden = 48;
     write_folder(path, &small);
     clv_model *model = open_on(path, 0, CLV_F32);
@@ -339,7 +331,6 @@ static void training_is_refused(void **state)
     clv_error err = {0};
     clv_graph *graph;
     const char *path = in_folder("trained");
-    (void)state;
     write_folder(path, &llama);
     clv_model *model = open_on(path, 0, CLV_F32);
     must(clv_graph_new(&graph, clv_model_mesh(model), &err), &err);
@@ -377,7 +368,6 @@ static void source_is_careful(void **state)
     };
     const char *path = in_folder("source");
     float *out = malloc(OUT * IN * sizeof *out);
-    (void)state;
     write_folder(path, &llama);
     clv_model *model = open_on(path, 0, CLV_F32);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -398,7 +388,6 @@ static void panels_stay_whole(void **state)
 {
     enum { ROWS = 3, IN = 40, PANELS = 2, OUT = PANELS * CLV_PANEL_COLUMNS };
     float y[2][ROWS * OUT];
-    (void)state;
     for (int cut = 0; cut < 2; cut++) {
         const clv_init init = {CLV_INIT_NORMAL, 1};
         const int64_t x_shape[] = {ROWS, IN}, w_shape[] = {PANELS, IN, CLV_PANEL_COLUMNS};
@@ -444,7 +433,6 @@ static int set_up(void **state)
 static void none_is_packed(void **state)
 {
     const char *path = in_folder("other");
-    (void)state;
     if (!launched_job() || !has_another)
         skip();
     write_folder(path, &llama);

@@ -1,13 +1,8 @@
 /* test_program_text.c - a program as text, whole: what lies where, what is in whose memory, what moves and why. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/program.h"
+#include "unit_test.h"
 
 /* w is updated in place, v is not: its maker reads it twice; h takes the memory of what it is made of; y is reduced. */
 static clv_program *compile(void)
@@ -55,7 +50,6 @@ static void test_text(void **state)
                                     "assigned this value, is stated as split by dimension 0 over x\n"
                                     "  output y = %8\n"
                                     "  output h = %4\n";
-    (void)state;
     char text[4096], part[32];
     clv_program *program = compile();
     size_t n = clv_program_print(text, sizeof text, program);
@@ -67,10 +61,9 @@ static void test_text(void **state)
     clv_program_free(program);
 }
 
-/* Layouts stated for what nobody reads are not carried back to what somebody does. */
+/* Layouts of values without readers are not propagated. */
 static void test_dead_ops_change_nothing(void **state)
 {
-    (void)state;
     char text[2][4096];
     for (int dead = 0; dead < 2; dead++) {
         clv_error err = {0};

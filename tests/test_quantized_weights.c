@@ -16,7 +16,6 @@
 #include "cleave/forward.h"
 #include "cleave/generate.h"
 #include "cleave/plan.h"
-#include "cleave/train.h"
 #include "kernels/cpu/gemm/gemm_quantized.h"
 #include "io/checkpoint/manifest.h"
 #include "models/families/model_family.h"
@@ -221,14 +220,12 @@ static void same_logits(const clv_model_config *c, const clv_model_config *plain
 
 static void llama_logits(void **state)
 {
-    (void)state;
     same_logits(&llama, &llama, false);
 }
 
 /* Weights that lie the other way round, parts of a fused tensor, biases. */
 static void gpt2_logits(void **state)
 {
-    (void)state;
     same_logits(&gpt2, &gpt2, false);
 }
 
@@ -236,16 +233,14 @@ static void gpt2_logits(void **state)
 static void tied_logits(void **state)
 {
     clv_model_config tied = llama;
-    (void)state;
     tied.tie_word_embeddings = true;
     same_logits(&tied, &llama, true);
 }
 
-/* What cannot be cut into blocks stays, and is told of. */
+/* Tensors that cannot be divided into blocks stay as they are, with a note. */
 static void some_stay(void **state)
 {
     clv_model_config c = llama;
-    (void)state;
     c.head_dim = 16;
     c.kv_heads = 6;
     same_logits(&c, &c, false);
@@ -270,7 +265,6 @@ static void bytes_read(void **state)
         const char *mesh;
         int64_t copies; /* of what all ranks hold */
     } cases[] = {{"model=1", 1}, {"model=3", 3}};
-    (void)state;
     write_folder(path, &llama, CLV_QUANT_NONE, false);
     for (int i = 0; i < 2; i++) {
         clv_error err = {0};
@@ -314,7 +308,6 @@ static int64_t aligned(int64_t bytes)
 static void planned_bytes(void **state)
 {
     const char *path = in_folder("planned");
-    (void)state;
     write_folder(path, &llama, CLV_QUANT_NONE, false);
     for (int how = CLV_QUANT_NONE; how < CLV_QUANT_COUNT; how++) {
         clv_error err = {0};
@@ -385,14 +378,12 @@ static void stored_alike(const clv_model_config *c)
 static void stored_llama(void **state)
 {
     clv_model_config c = llama;
-    (void)state;
     stored_alike(&c);
 }
 
 static void stored_gpt2(void **state)
 {
     clv_model_config c = gpt2;
-    (void)state;
     c.tie_word_embeddings = true;
     stored_alike(&c);
 }
@@ -404,7 +395,6 @@ static void stored_not_tied(void **state)
     clv_error err = {0};
     clv_model_info info = {.size = sizeof info};
     char path[600], sharded[600];
-    (void)state;
     tied.tie_word_embeddings = true;
     snprintf(path, sizeof path, "%s", in_folder("not_tied"));
     snprintf(sharded, sizeof sharded, "%s", in_folder("not_tied_stored"));
@@ -425,7 +415,6 @@ static void stored_bytes(void **state)
     const char *path = in_folder("stored_bytes_of");
     char sharded[600];
     clv_error err = {0};
-    (void)state;
     write_folder(path, &llama, CLV_QUANT_NONE, false);
     snprintf(sharded, sizeof sharded, "%s", in_folder("stored_bytes"));
     must_shard(path, "model=3", "megatron", CLV_QUANT_Q4, sharded);
@@ -451,7 +440,6 @@ static void stored_bytes(void **state)
 static void stored_as_gguf(void **state)
 {
     enum { BLOCKS = 3 };
-    (void)state;
     for (int how = CLV_QUANT_Q8; how < CLV_QUANT_COUNT; how++) {
         const int64_t bytes = clv_quant_block_bytes((clv_quant)how);
         uint8_t ints[BLOCKS * 32], back[BLOCKS * 32], stored[BLOCKS * 34];
@@ -482,7 +470,6 @@ static void stored_box(void **state)
     clv_safetensors *file;
     clv_error err = {0};
     const char *path = in_folder("box");
-    (void)state;
     for (int i = 0; i < ROWS * BLOCKS * BYTES; i++)
         stored[i] = (uint8_t)(i * 7 + i / 251);
     must(clv_safetensors_create(&writer, path, &spec, 1, &err), &err);
@@ -555,7 +542,6 @@ static void stored_refused(void **state)
 {
     char path[600], sharded[600], merged[600];
     clv_error err = {0};
-    (void)state;
     snprintf(path, sizeof path, "%s", in_folder("stored_no_of"));
     write_folder(path, &llama, CLV_QUANT_NONE, false);
     snprintf(sharded, sizeof sharded, "%s", in_folder("stored_no"));
@@ -597,7 +583,6 @@ static void stored_unseen(void **state)
     clv_model *model;
     clv_program *program;
     clv_quant how;
-    (void)state;
     snprintf(path, sizeof path, "%s", in_folder("unseen_of"));
     write_folder(path, &llama, CLV_QUANT_NONE, false);
     snprintf(sharded, sizeof sharded, "%s", in_folder("unseen"));
@@ -636,12 +621,11 @@ static void stored_unseen(void **state)
     clv_graph_free(graph);
 }
 
-/* Blocks that lie beside a folder's floats are none of the model's. */
+/* Quantized tensors next to a folder's floats are not the model's. */
 static void stray_blocks(void **state)
 {
     const char *const names[] = {"lm_head.weight.q8_0", "layers.0.attention.q.weight.q8_0"};
     char path[600];
-    (void)state;
     snprintf(path, sizeof path, "%s", in_folder("stray"));
     write_folder(path, &llama, CLV_QUANT_NONE, true);
     float *want = logits(path, "model=2", "megatron", CLV_QUANT_Q8, CLV_F32, 1, 4);
@@ -660,12 +644,11 @@ static void stray_blocks(void **state)
 
 /* ---- refused ---- */
 
-/* Adapters beside weights in blocks add what they add beside the floats that these stand for, on every mesh. */
+/* Adapters give the same with quantized weights as with the floats that these represent, on every mesh. */
 static void adapted(void **state)
 {
     enum { BATCH = 2, MANY = 12 };
     const clv_model_config *const models[] = {&llama, &gpt2};
-    (void)state;
     for (int i = 0; i < 2; i++) {
         const char *base = in_folder("rounded"), *path = in_folder("adapters");
         write_folder(base, models[i], CLV_QUANT_Q4, false);
@@ -697,7 +680,6 @@ static void adapters_refused(void **state)
     const clv_model_options with_lora = {.size = sizeof with_lora, .lora = &lora};
     clv_error of_blocks = {0};
     clv_model *none;
-    (void)state;
     write_folder(base, &llama, CLV_QUANT_NONE, false);
     write_adapters(path, base, VOCAB);
     must_shard(base, "model=1", "megatron", CLV_QUANT_Q8, in_folder("blocks"));
@@ -720,7 +702,6 @@ static void adapters_beside_blocks(void **state)
     const char *base = in_folder("peft_base"), *path = in_folder("peft"), *made = in_folder("merged");
     const char *floats = in_folder("peft_floats"), *config = in_folder("peft/cleave_base.json");
     clv_error err = {0};
-    (void)state;
     write_folder(base, &llama, CLV_QUANT_Q8, false);
     write_adapters(path, base, VOCAB);
     float *want = logits(path, "model=1", "megatron", CLV_QUANT_Q8, CLV_F32, 1, 5);
@@ -745,7 +726,6 @@ static void adapters_gradients(void **state)
         .size = sizeof options, .batch = 1, .seq = SEQ, .ids = ids, .labels = ids, .gradients = 1};
     clv_evaluation *e;
     clv_error err = {0};
-    (void)state;
     write_folder(base, &llama, CLV_QUANT_NONE, false);
     write_adapters(path, base, VOCAB);
     clv_model *model = open_on(path, "model=2", "megatron", CLV_QUANT_NONE, CLV_F32);
@@ -775,7 +755,6 @@ static void refused(void **state)
                                   .bos = -1,
                                   .pad = -1,
                                   .mask = -1};
-    (void)state;
     write_folder(path, &llama, CLV_QUANT_NONE, false);
     narrow.hidden = 48;
     narrow.head_dim = 8;

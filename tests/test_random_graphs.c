@@ -1,20 +1,16 @@
 /* test_random_graphs.c - random graphs on random meshes in random layouts, forward and gradient, over several runs,
  * against the same graph on one rank. CLV_CASES runs that many seeds, CLV_FIRST begins at another; CLV_SEED runs one
  * case (as a failure prints it) and shrinks it when it fails; CLV_PRINT shows its graph. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "graph/graph.h"
 #include "mpi_test_job.h"
 #include "random_graph_run.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { CASES = 300, THIN_CASES = 60, SECONDS = 120, MOST_OPS = 256 };
 
@@ -66,7 +62,6 @@ static void test_random_graphs(void **state)
     random_spec spec = {0};
     const char *one = getenv("CLV_SEED");
     uint64_t first = setting("CLV_FIRST", 0), n = setting("CLV_CASES", sweep_is_thin() ? THIN_CASES : CASES);
-    (void)state;
     if (one) {
         assert_true(random_spec_parse(&spec, one));
         if (getenv("CLV_PRINT"))
@@ -85,7 +80,6 @@ static void test_every_op_is_made(void **state)
 {
     bool made[MOST_OPS] = {false};
     int n = 0, missing = 0;
-    (void)state;
     const clv_op_def *ops[MOST_OPS];
     for (const clv_op_def *def = clv_op_next(NULL); def; def = clv_op_next(def)) {
         assert_true(n < MOST_OPS);
@@ -113,7 +107,6 @@ static void test_every_op_is_made(void **state)
 static void test_found_by_soaks(void **state)
 {
     static const uint64_t seeds[] = {3316108911, 3316141300, 573118783};
-    (void)state;
     for (size_t i = 0; i < sizeof seeds / sizeof seeds[0]; i++)
         run_here(&(random_spec){.seed = seeds[i], .without = RANDOM_MAXIMA | RANDOM_BLOCKS}); /* as they were */
 }
@@ -123,7 +116,6 @@ static void test_found_by_soaks(void **state)
 static void test_notices_an_addend(void **state)
 {
     random_keenness all = {0};
-    (void)state;
     for (uint64_t seed = 0; seed < 40; seed++) {
         random_keenness keen = random_keen(&(random_spec){.seed = seed}, 20);
         all.other += keen.other;

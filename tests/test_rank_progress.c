@@ -1,18 +1,13 @@
 /* test_rank_progress.c - stall diagnosis after a timeout: the culprit is the rank that is behind, and not one that
  * itself waits for it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include "cleave/spmd.h"
 #include "comm/threads/rank_progress.h"
 #include "must.h"
+#include "unit_test.h"
 
 /* ---- by what is known ---- */
 
@@ -54,7 +49,6 @@ static void test_blame(void **state)
         {.rank = 1, .known = 1, .in_collective = 0, .set = columns, .begun = 6},
         {.rank = 2, .known = 1, .in_collective = 1, .set = columns, .begun = 8, .collective = 8},
         {.rank = 3, .known = 1, .in_collective = 1, .set = columns, .begun = 8, .collective = 8}};
-    (void)state;
     assert_int_equal(blame(world, all, rows, 0, 1), 1);    /* it computes */
     assert_int_equal(blame(world, all, columns, 2, 0), 1); /* 0 waits for it, too */
     all[1].in_collective = 1; /* it has come to where 0 waits: no message of it does, or it waits in an earlier step */
@@ -64,17 +58,17 @@ static void test_blame(void **state)
     all[1] = (clv_rank_progress){.rank = 1}; /* it cannot be asked */
     assert_int_equal(blame(world, all, columns, 2, 0), 0);
     assert_int_equal(blame(world, all, rows, 0, 1), 1);
-    assert_int_equal(blame(world, all, rows, 0, -1), -1); /* nobody is missing any more */
+    assert_int_equal(blame(world, all, rows, 0, -1), -1); /* no rank is missing any more */
     all[1] = (clv_rank_progress){.rank = 1, .known = 1, .set = -1, .begun = 0};
     all[0] = (clv_rank_progress){
         .rank = 0, .known = 1, .in_collective = 1, .set = 99, .begun = 3}; /* sets that there are not */
     assert_int_equal(blame(world, all, columns, 2, 0), 0);
-    all[3] = (clv_rank_progress){.rank = 3, .known = 1, .set = rows, .begun = 0}; /* idle, and nobody waits for it */
+    all[3] = (clv_rank_progress){.rank = 3, .known = 1, .set = rows, .begun = 0}; /* idle, and no rank waits for it */
     assert_int_equal(blame(world, all, rows, 0, 1), 1);
     clv_world_free(world);
 }
 
-/* By messages: rank 0 lacks one of rank 1, which has gone on to wait for it in a later step, as have the others. */
+/* By messages: rank 0 misses one of rank 1, which has gone on to wait for it in a later step, as have the others. */
 static void test_blame_lost(void **state)
 {
     int rows, columns;
@@ -83,7 +77,6 @@ static void test_blame_lost(void **state)
                                     {.rank = 1, .set = rows, .begun = 9, .collective = 8, .awaited = 1 << 0},
                                     {.rank = 2, .set = columns, .begun = 9, .collective = 9, .awaited = 1 << 0},
                                     {.rank = 3, .set = rows, .begun = 9, .collective = 9, .awaited = 1 << 0}};
-    (void)state;
     for (int r = 0; r < RANKS; r++)
         all[r].known = all[r].in_collective = 1;
     for (int r = 0; r < RANKS; r++) {
@@ -96,7 +89,7 @@ static void test_blame_lost(void **state)
     assert_int_equal(blame_of(world, all, rows, 0, 1).undelivered_to, 0);
     all[0].phase = 1; /* but not in a later part of it */
     assert_int_equal(blame_of(world, all, rows, 0, 1).undelivered_to, 1);
-    assert_int_equal(blame_of(world, all, rows, 0, 1).rank, 0); /* it is rank 1 that lacks something of the first */
+    assert_int_equal(blame_of(world, all, rows, 0, 1).rank, 0); /* rank 1 misses a message of the first */
     all[1].transferring = 1;
     assert_int_equal(blame(world, all, rows, 0, 1), 1); /* it has got all, and is slow */
     clv_world_free(world);
@@ -125,7 +118,6 @@ static void test_blame_end(void **state)
                                      .waits_begun = 22,
                                      .at_end_barrier = 1},
                                     {.rank = 3, .known = 1, .begun = 9, .waits_begun = 21}};
-    (void)state;
     assert_int_equal(blame(world, all, columns, 2, 0), 1);
     all[1].waits_begun = 20;
     assert_int_equal(blame(world, all, columns, 2, 0), 0);
@@ -148,9 +140,8 @@ static void test_blame_idle(void **state)
         {.rank = 1, .known = 1, .idle = 1, .begun = 6},
         {.rank = 2, .known = 1, .begun = 5},
         {.rank = 3, .known = 1, .idle = 1, .begun = 6}};
-    (void)state;
     assert_int_equal(blame(world, all, rows, 0, 1), 2);
-    all[2].idle = 1; /* nobody there runs anything */
+    all[2].idle = 1; /* no rank there runs anything */
     assert_int_equal(blame(world, all, rows, 0, 1), 1);
     clv_world_free(world);
 }
@@ -159,7 +150,6 @@ static void test_describe(void **state)
 {
     char text[320];
     clv_rank_progress s = {.rank = 5};
-    (void)state;
     clv_rank_progress_describe(text, sizeof text, &s, "of process 2");
     assert_string_equal(text, "rank 5 (of process 2)");
     s.unresponsive = 1;
@@ -188,7 +178,6 @@ static clv_status in_a_chain(void *arg, clv_spmd *spmd, const clv_local_tensor *
                              clv_error *err)
 {
     int rank = clv_spmd_rank(spmd);
-    (void)arg, (void)in, (void)out;
     if (rank == 0)
         sleep_ms(PATIENCE_MS / 2);
     if (rank == 1)
@@ -202,7 +191,6 @@ static clv_status in_a_chain(void *arg, clv_spmd *spmd, const clv_local_tensor *
 static void test_chain(void **state)
 {
     static const char *const transports[] = {"threads", "mailbox"};
-    (void)state;
     for (int t = 0; t < 2; t++) {
         clv_error err = {0};
         clv_mesh mesh;

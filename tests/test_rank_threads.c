@@ -3,16 +3,10 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/error.h"
 #include "base/hardware/resource_limits.h"
@@ -20,6 +14,7 @@
 #include "single_step.h"
 #include "kernels/cpu/openmp.h"
 #include "runtime/session/rank_threads.h"
+#include "unit_test.h"
 
 enum { RANKS = 4 };
 
@@ -81,7 +76,6 @@ static void test_every_rank_runs(void **state)
 {
     static const int sizes[] = {1, 2, 3, 8};
 
-    (void)state;
     for (int k = 0; k < 4; k++) {
         static record r;
         clv_rank_threads *team = new_team(&r, sizes[k], 0);
@@ -113,7 +107,6 @@ static double cpu_seconds(void)
 static void test_idle(void **state)
 {
     static const int sizes[] = {1, RANKS};
-    (void)state;
     for (int s = 0; s < 2; s++) {
         record r;
         clv_rank_threads *team = new_team(&r, sizes[s], 60000);
@@ -147,7 +140,6 @@ static void test_a_rank_fails(void **state)
     clv_error err = {0}, again = {0};
     int64_t began = clv_now_ns();
 
-    (void)state;
     r.failing = 2;
     assert_int_equal(clv_rank_threads_run(team, one_fails, &r, &err), CLV_ESHAPE);
     assert_true(clv_now_ns() - began < 1000000000);
@@ -163,7 +155,6 @@ static void test_a_rank_fails(void **state)
 
 static clv_status fails_in_silence(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
-    (void)arg, (void)comm, (void)err;
     return rank == 1 ? CLV_ENOMEM : CLV_OK;
 }
 
@@ -173,7 +164,6 @@ static void test_a_failure_without_words(void **state)
     clv_rank_threads *team = new_team(&r, 2, 0);
     clv_error err = {0};
 
-    (void)state;
     assert_int_equal(clv_rank_threads_run(team, fails_in_silence, &r, &err), CLV_ENOMEM);
     assert_int_equal(err.rank, 1);
     assert_true(err.message[0] != 0);
@@ -196,7 +186,6 @@ static void test_a_rank_is_stuck(void **state)
     clv_rank_threads *team = new_team(&r, 3, 100);
     clv_error err = {0}, again = {0};
 
-    (void)state;
     assert_int_equal(clv_rank_threads_run(team, one_is_stuck, &r, &err), CLV_ETIMEOUT);
     assert_int_equal(err.rank, 1);
     assert_string_equal(err.op, "layer 5 attention");
@@ -214,7 +203,6 @@ static void test_a_stuck_rank_is_leaked(void **state)
     static record r;
     clv_error err = {0};
 
-    (void)state;
     leaked = new_team(&r, 2, 50);
     assert_int_equal(clv_rank_threads_run(leaked, one_is_stuck, &r, NULL), CLV_ETIMEOUT);
     assert_int_equal(end_team(&r, &err), CLV_ETIMEOUT);
@@ -240,7 +228,6 @@ static void test_stopped_process(void **state)
     enum { DEADLINE_MS = 700, STOPPED_MS = 900 };
     int words[2], status;
 
-    (void)state;
     assert_int_equal(pipe(words), 0);
     pid_t child = fork();
     if (child == 0) {
@@ -266,7 +253,6 @@ static clv_status count_cores(void *arg, int rank, clv_comm *comm, clv_error *er
     record *r = arg;
     cpu_set_t set;
 
-    (void)comm, (void)err;
     r->ran[rank] = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : -1;
     for (int c = 0; c < CPU_SETSIZE && r->ran[rank] == 1; c++)
         if (CPU_ISSET(c, &set))
@@ -280,7 +266,6 @@ static void test_pinning(void **state)
     int cores = clv_usable_cpus();
     clv_rank_threads *team = new_team(&r, 2, 0);
 
-    (void)state;
     assert_int_equal(clv_rank_threads_run(team, count_cores, &r, NULL), CLV_OK);
     if (clv_rank_threads_are_pinned(team)) {
         assert_int_equal(r.ran[0], 1);
@@ -301,15 +286,12 @@ static void test_pinning(void **state)
 
 static clv_status count_threads(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
-    (void)comm;
-    (void)err;
     ((record *)arg)->ran[rank] = clv_threads_max();
     return CLV_OK;
 }
 
 static void test_threads_per_rank(void **state)
 {
-    (void)state;
     int before = clv_threads_max();
     clv_threads_set(2);
     bool has_openmp = clv_threads_max() == 2; /* whatever OMP_NUM_THREADS says */
@@ -332,7 +314,6 @@ static void test_arguments(void **state)
     clv_rank_threads_options wrong = {.threads_per_rank = -1}, wrapped = {.pin = 1, .threads_per_rank = 2};
     record r = {0};
 
-    (void)state;
     assert_int_equal(clv_rank_threads_new(&team, 0, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_rank_threads_new(&team, 1, &wrong, NULL), CLV_EINVAL);
     static const struct {
@@ -366,7 +347,6 @@ enum { STACK = 512 << 10 };
 static clv_status use_stack(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
     volatile char some[STACK];
-    (void)comm, (void)err;
     for (size_t i = 0; i < sizeof some; i += 1024)
         some[i] = (char)rank;
     ((record *)arg)->ran[rank] = some[0] + 1;
@@ -379,7 +359,6 @@ static void test_small_stacks(void **state)
     record r;
     clv_rank_threads *team;
     pthread_attr_t usual, small;
-    (void)state;
     assert_int_equal(pthread_getattr_default_np(&usual), 0);
     assert_int_equal(pthread_getattr_default_np(&small), 0);
     assert_int_equal(pthread_attr_setstacksize(&small, 64 << 10), 0);

@@ -1,15 +1,9 @@
 /* test_recompute_activations.c - what of blocks the backward pass makes again: the same bits as without it, the steps
  * that are repeated, counted, and the memory that is not needed. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/plan.h"
 #include "cleave/train.h"
@@ -18,6 +12,7 @@
 #include "program/program.h"
 #include "random_graph.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { BATCH = 3, SEQ = 6, STEPS = 3, LAYERS = 2, MODES = 3 };
 
@@ -98,7 +93,6 @@ static void test_what_is_cheap(void **state)
     clv_program *none = plan("gpt2", "model=2", "megatron", (clv_plan_options){0});
     clv_program *selective =
         plan("gpt2", "model=2", "megatron", (clv_plan_options){.compile.recompute = CLV_RECOMPUTE_SELECTIVE});
-    (void)state;
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         assert_true(ops_named(none, ops[i].name) > 0);
         assert_int_equal(ops_named(selective, ops[i].name) - ops_named(none, ops[i].name), ops[i].more);
@@ -125,7 +119,6 @@ static void test_model_flops(void **state)
                                             {"model=8", "megatron"},
                                             {"data=2,model=2", "fsdp+megatron-sp"},
                                             {"X=2,Y=2", "gspmd-2d"}};
-    (void)state;
     for (size_t s = 0; s < sizeof meshes / sizeof meshes[0]; s++)
         for (int mode = 0; mode < MODES; mode++)
             for (int parts = 1; parts <= 4; parts += 3)
@@ -210,7 +203,6 @@ static void test_a_block_takes_its_input(void **state)
 {
     enum { INPUT = 4 * 64 * 64 * 4, AROUND = 1024 };
     static const char *const splits[][2] = {{"model=1", "megatron"}, {"model=2", "megatron-sp"}};
-    (void)state;
     for (size_t s = 0; s < sizeof splits / sizeof splits[0]; s++) {
         int64_t more_of[MODES];
         for (int mode = 0; mode < MODES; mode++) {
@@ -231,7 +223,6 @@ static void test_a_block_takes_its_input(void **state)
 static void test_activations_are_split(void **state)
 {
     static const char *const meshes[] = {"model=1", "model=2", "model=4"};
-    (void)state;
     for (int mode = 0; mode < MODES; mode++) {
         double one = 0;
         for (int t = 1; t <= 4; t *= 2) {
@@ -301,7 +292,6 @@ static void test_activations_of_training_are_split(void **state)
 {
     static const char *const meshes[] = {"model=1", "model=2", "model=3", "model=4"};
     static const char *const families[] = {"llama", "gpt2"};
-    (void)state;
     for (int f = 0; f < 2; f++)
         for (int dtype = 0; dtype < 2; dtype++) {
             const clv_model_options how = {.compile.reshard_after_forward = CLV_RESHARD_ALL,
@@ -366,7 +356,7 @@ static void train(trained *out, const char *name, int split, clv_model_options h
     out->bytes = clv_session_rank_bytes(clv_trainer_session(trainer));
     clv_program *planned =
         plan(name, splits[split].mesh, splits[split].rules, (clv_plan_options){.compile = how.compile});
-    if (strcmp(name, "esm") != 0) /* whose files hold rotary frequencies, which a plan does not read */
+    if (strcmp(name, "esm") != 0) /* its files hold rotary frequencies, which a plan does not read */
         assert_int_equal(clv_program_digest(planned), clv_program_digest(clv_trainer_program(trainer)));
     clv_program_free(planned);
     must(clv_session_read(clv_trainer_session(trainer), parameter, NULL, out->weight, &err), &err);
@@ -387,7 +377,6 @@ static void test_families_keep_their_bits(void **state)
 {
     static const char *const names[] = {"llama", "qwen2", "gpt2", "mistral", "bert", "esm"};
     static trained none, made;
-    (void)state;
     for (size_t m = 0; m < sizeof names / sizeof names[0]; m++)
         for (int s = 0; s < SPLITS; s++) {
             if (!sweep_takes_thinned(5))
@@ -409,7 +398,6 @@ static void test_gathering_again_keeps_bits(void **state)
 {
     static const char *const names[] = {"llama", "gpt2", "bert"};
     static trained none, made;
-    (void)state;
     for (size_t m = 0; m < sizeof names / sizeof names[0]; m++)
         for (int s = 0; s < SPLITS; s++)
             for (int mode = CLV_RECOMPUTE_NONE; mode < MODES; mode++) {
@@ -433,7 +421,6 @@ static void test_gathering_again_keeps_bits(void **state)
 static void test_keeps_its_bits_when_carried(void **state)
 {
     static trained none, made;
-    (void)state;
     train(&none, "gpt2", 2, (clv_model_options){.compile.comm_dtype = CLV_COMM_BF16});
     train(&made, "gpt2", 2,
           (clv_model_options){.compile.comm_dtype = CLV_COMM_BF16, .compile.recompute = CLV_RECOMPUTE_FULL});
@@ -499,7 +486,6 @@ static void drop(outputs *o)
 static void test_random_graphs_keep_their_bits(void **state)
 {
     int with_blocks = 0;
-    (void)state;
     for (random_spec spec = {0}; spec.seed < SEEDS; spec.seed++) {
         random_graph g;
         outputs none, made;
@@ -558,10 +544,9 @@ static clv_program *by_hand(clv_recompute mode)
     return program;
 }
 
-/* The outer tanh is read by the product behind the block, and kept; the inner one is the block's own. */
+/* The outer tanh is read by the product after the block, and kept; the inner one belongs to the block. */
 static void test_blocks_by_hand(void **state)
 {
-    (void)state;
     clv_program *none = by_hand(CLV_RECOMPUTE_NONE), *selective = by_hand(CLV_RECOMPUTE_SELECTIVE),
                 *full = by_hand(CLV_RECOMPUTE_FULL);
     assert_int_equal(ops_named(none, "= map("), 2);

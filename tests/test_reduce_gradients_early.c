@@ -1,15 +1,10 @@
 /* test_reduce_gradients_early.c - gradients of which ranks keep a share are reduced where they are made: at any time
  * those of one layer are whole, whatever the number of layers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/train.h"
 #include "must.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 /* Of rows enough that products are split by them, and their gradients are sums over ranks. */
 enum { M = 64, F = 128, BATCH = 4, SEQ = 256, LAYER_BYTES = 4 * (4 * M * M + 3 * M * F) };
@@ -71,7 +66,6 @@ static int64_t most_whole(const clv_program *program)
 
 static void test_a_layer_at_a_time(void **state)
 {
-    (void)state;
     for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++) {
         int64_t whole[2];
         for (int more = 0; more < 2; more++) {

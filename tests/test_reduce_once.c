@@ -1,18 +1,12 @@
 /* test_reduce_once.c - a partial value is reduced once, and its first whole copy serves all its readers: a second
  * reduction may add in another order, and then nothing equals the maximum that was found in the first. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/session.h"
 #include "graph/graph.h"
 #include "must.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 enum { ROWS = 12, WIDTH = 64, COLUMNS = 8 };
 
@@ -98,7 +92,6 @@ static void test_gradient_of_maximum(void **state)
         {"x=3,y=2", "_,(x,y)", "(x,y),_", "_,x", 2},
         {"x=5", "_,x", "x,_", NULL, 1},
     };
-    (void)state;
     static gradients one, many;
     clv_program *program = compile("x=1,y=1", "_,_", "_,_", NULL, CLV_RESHARD_WEIGHTS);
     run(&one, "x=1,y=1", program);

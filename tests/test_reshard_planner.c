@@ -1,16 +1,11 @@
 /* The reshard planner: the oracle table, properties over all pairs of layouts, and contents: every rank's buffers are
  * simulated step by step. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "partition/reshard/reshard_planner.h"
+#include "unit_test.h"
 
 static clv_mesh mesh_of(const char *text)
 {
@@ -72,7 +67,6 @@ static void describe(char *out, size_t size, const clv_reshard_plan *plan, const
 /* The table of the design, row by row; bytes of f32[64,64], row 14 of f32[16,16,16]. */
 static void oracle_table(void **state)
 {
-    (void)state;
     static const struct {
         const char *mesh, *from, *to, *steps;
         double bytes, bound;
@@ -396,7 +390,6 @@ static void check_all_pairs(const char *mesh_text, int rank, const int64_t *shap
 
 static void pairs_of_even_shapes(void **state)
 {
-    (void)state;
     check_all_pairs("x=2,y=3", 2, (int64_t[]){12, 18}, 1, CLV_REDUCTION_SUM);
     check_all_pairs("x=2,y=4", 2, (int64_t[]){16, 16}, 2, CLV_REDUCTION_MAX);
     check_all_pairs("x=2,y=2,z=2", 2, (int64_t[]){8, 8}, 1, CLV_REDUCTION_SUM);
@@ -405,7 +398,6 @@ static void pairs_of_even_shapes(void **state)
 
 static void pairs_of_uneven_shapes(void **state)
 {
-    (void)state;
     check_all_pairs("x=2,y=3", 2, (int64_t[]){7, 5}, 1, CLV_REDUCTION_SUM);
     check_all_pairs("x=2,y=4", 2, (int64_t[]){10, 3}, 5, CLV_REDUCTION_MAX);
     check_all_pairs("x=2,y=3", 2, (int64_t[]){1, 2}, 1, CLV_REDUCTION_SUM);
@@ -452,7 +444,6 @@ static clv_layout random_layout(const clv_mesh *mesh, int rank, const int64_t *s
 
 static void random_changes(void **state)
 {
-    (void)state;
     static const char *const meshes[] = {"x=4,y=3", "x=8", "x=2,y=2,z=4", "x=6,y=2", "x=1,y=5", "x=12"};
     printf("seed %llu\n", (unsigned long long)seed);
     for (int round = 0; round < 1500; round++) {
@@ -477,7 +468,6 @@ static void random_changes(void **state)
 /* Where shapes divide, no detour over a third layout is cheaper. */
 static void random_detours(void **state)
 {
-    (void)state;
     static const char *const meshes[] = {"x=4,y=3", "x=8", "x=2,y=2,z=4", "x=6,y=2", "x=3,y=2,z=2"};
     const int64_t shape[3] = {48, 48, 96};
     printf("seed %llu\n", (unsigned long long)seed);
@@ -498,7 +488,6 @@ static void random_detours(void **state)
 /* Cuts of one axis that do not nest have no atoms in common: all_reduce, exchange, mask. */
 static void crossing_cuts(void **state)
 {
-    (void)state;
     static const struct {
         const char *from, *to, *steps;
     } cases[] = {
@@ -524,7 +513,6 @@ static void crossing_cuts(void **state)
 /* Where starting a step costs more than its bytes, one exchange takes the place of several collectives. */
 static void time_decides(void **state)
 {
-    (void)state;
     const clv_machine slow_start = {.hosts = 1, .ranks_per_host = 8, .host = {.alpha_s = 1, .bytes_per_s = 1e9}},
                       slow_wire = {.hosts = 1, .ranks_per_host = 8, .host = {.alpha_s = 0, .bytes_per_s = 1}};
     const int64_t shape[2] = {64, 64};
@@ -572,7 +560,6 @@ static double seconds_on(const clv_reshard_plan *plan, const clv_mesh *mesh, con
  * host is parted where that ends. What is small takes the fewest steps. */
 static void hosts_first(void **state)
 {
-    (void)state;
     static const struct {
         const char *mesh;
         int64_t rows; /* of [rows,16] f32 */
@@ -696,7 +683,6 @@ static void ranks_of_a_host_share_the_network(void **state)
 static void machines_in_random_order(void **state)
 {
     static const char *const meshes[] = {"x=4,y=3", "x=8", "x=2,y=2,z=2", "x=6,y=2", "x=2,y=4", "x=12"};
-    (void)state;
     printf("seed %llu\n", (unsigned long long)seed);
     for (int round = 0; round < 1500; round++) {
         clv_arena *arena = clv_arena_new();
@@ -727,7 +713,6 @@ static void machines_in_random_order(void **state)
 /* Alignments that divide evenly change nothing; the ends of a plan are the layouts as given. */
 static void even_alignments_match(void **state)
 {
-    (void)state;
     const int64_t shape[2] = {16, 64};
     clv_mesh mesh = mesh_of(P);
     clv_arena *arena = clv_arena_new();
@@ -748,7 +733,6 @@ static void even_alignments_match(void **state)
 
 static void cache_returns_the_same_plan(void **state)
 {
-    (void)state;
     const int64_t shape[2] = {64, 64}, other[2] = {64, 65};
     clv_mesh mesh = mesh_of(P);
     clv_arena *arena = clv_arena_new();
@@ -778,7 +762,6 @@ static void cache_returns_the_same_plan(void **state)
 
 static void refuses_what_does_not_fit(void **state)
 {
-    (void)state;
     const int64_t shape[2] = {7, 8};
     clv_mesh mesh = mesh_of(P);
     clv_arena *arena = clv_arena_new();
@@ -803,7 +786,6 @@ static void refuses_what_does_not_fit(void **state)
 /* Searches are capped: on 16 axes a plan still comes at once, and is no worse than an all_reduce and an exchange. */
 static void many_axes(void **state)
 {
-    (void)state;
     const int64_t shape[4] = {64, 48, 80, 96};
     clv_mesh mesh = mesh_of("a=2,b=2,c=2,d=2,e=2,f=2,g=2,h=2,i=2,j=2,k=2,l=2,m=2,n=2,o=2,p=2");
     clv_arena *arena = clv_arena_new();

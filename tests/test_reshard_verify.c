@@ -1,16 +1,10 @@
 /* test_reshard_verify.c - plans of changes of layout from C: their steps, their bytes, running them; and what is
  * refused.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/reshard.h"
 #include "must.h"
+#include "unit_test.h"
 
 static const int64_t shape[2] = {6, 4};
 
@@ -38,7 +32,6 @@ static void test_gather(void **state)
     clv_error err = {0};
     clv_reshard_step_info step = {.size = sizeof step};
     clv_reshard *r = plan("x,y", "x,_");
-    (void)state;
     assert_int_equal(clv_reshard_step_count(r), 1);
     must(clv_reshard_get_step(r, 0, &step, &err), &err);
     assert_string_equal(step.kind, "all_gather");
@@ -54,7 +47,6 @@ static void test_others(void **state)
 {
     static const char *const pairs[][2] = {
         {"x,y", "x,y"}, {"_,_ + sum{x}", "x,_"}, {"(x,y),_", "_,(y,x)"}, {"_,_ + max{x,y}", "_,_"}, {"_,_", "y,x"}};
-    (void)state;
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         clv_error err = {0};
         clv_reshard *r = plan(pairs[i][0], pairs[i][1]);
@@ -71,7 +63,6 @@ static void test_refused(void **state)
     clv_layout from, to, flat;
     clv_reshard *r;
     clv_reshard_step_info step = {.size = sizeof step};
-    (void)state;
     parse(&mesh, &from, &to, "x,y", "_,_");
     must(clv_layout_parse(&flat, "x", &mesh, 1, NULL), NULL);
     assert_int_equal(clv_reshard_new(NULL, &mesh, &from, &to, shape, CLV_F32, NULL), CLV_EINVAL);

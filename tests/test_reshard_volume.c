@@ -1,16 +1,12 @@
 /* test_reshard_volume.c - clv_layout_max_received_elems against all ranks, on random meshes and layouts; and that
  * meshes of 2^31 ranks take no longer. CLV_SEED and CLV_CASES choose other cases. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include <cmocka.h>
-
 #include "random_layout.h"
 #include "tensor/reshard_volume.h"
+#include "unit_test.h"
 
 enum { CASES = 20000, MAX_RANKS = 400, MOST_SECONDS = 5 };
 
@@ -46,7 +42,6 @@ static void describe(char *out, size_t size, const clv_mesh *mesh, const clv_lay
 
 static void random_layouts_agree_with_all_ranks(void **state)
 {
-    (void)state;
     int64_t seed = setting("CLV_SEED", 1), cases = setting("CLV_CASES", CASES);
     char text[4096];
     for (int64_t i = 0; i < cases; i++) {
@@ -69,7 +64,6 @@ static void random_layouts_agree_with_all_ranks(void **state)
 /* Blocks are equal wherever alignments allow it: the closed form, where it answers, and what answers otherwise. */
 static void equal_blocks_agree_with_all_ranks(void **state)
 {
-    (void)state;
     int64_t seed = setting("CLV_SEED", 1), cases = setting("CLV_CASES", CASES) / 4, closed = 0, none = 0;
     char text[4096];
     for (int64_t i = 0; i < cases; i++) {
@@ -98,7 +92,6 @@ static void equal_blocks_agree_with_all_ranks(void **state)
 /* There is nothing to compare with; but visiting 2^31 ranks takes a minute. */
 static void large_meshes_take_no_longer(void **state)
 {
-    (void)state;
     int64_t seed = setting("CLV_SEED", 1), cases = setting("CLV_CASES", CASES) / 10;
     char text[4096];
     for (int64_t i = 0; i < cases; i++) {

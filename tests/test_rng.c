@@ -1,13 +1,9 @@
 /* test_rng.c - random numbers against jax, flax and Random123. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
+#include "unit_test.h"
 #include <jansson.h>
 
 /* The source itself: the compiled copies for different instruction sets are compared. */
@@ -47,7 +43,6 @@ static double ulps(float have, float want)
 /* Random123's kat_vectors for threefry2x32, 20 rounds. */
 static void threefry_gives_the_published_blocks(void **state)
 {
-    (void)state;
     static const uint32_t known[3][6] = {
         {0, 0, 0, 0, 0x6b200159, 0x99ba4efe},
         {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0x1cb996fc, 0xbb002be7},
@@ -70,7 +65,6 @@ static void assert_key(clv_key key, const uint32_t want[2])
 
 static void keys_and_bits_are_those_of_jax(void **state)
 {
-    (void)state;
     static const uint32_t data[3] = {0, 7, UINT32_MAX};
     static const uint64_t part[3] = {0, 3, 4};
 
@@ -103,7 +97,6 @@ static void draw(float *out, const golden_draw *g, uint64_t first, int64_t count
 
 static void floats_are_those_of_jax(void **state)
 {
-    (void)state;
     for (int i = 0; i < COUNT(golden_draws); i++) {
         const golden_draw *g = &golden_draws[i];
         double allowed = g->kind == UNIFORM ? 0 : 4;
@@ -120,7 +113,6 @@ static void floats_are_those_of_jax(void **state)
 /* Any cutting of a tensor gives the same elements: across chunks, at odd places, and past 2^32. */
 static void elements_do_not_depend_on_the_cut(void **state)
 {
-    (void)state;
     enum { SIZE = 1500 };
     static const uint64_t starts[] = {0, 5, UINT64_C(0xFFFFFFFF) - 700, UINT64_C(0x300000000) - 1};
     static const int64_t lengths[] = {1, 2, 7, 255, 256, 257, 300};
@@ -140,7 +132,6 @@ static void elements_do_not_depend_on_the_cut(void **state)
 
 static void bits_past_the_first_4_billion_use_the_high_word(void **state)
 {
-    (void)state;
     clv_key key = clv_key_seed(42);
     uint32_t bits[2], low[2], high[2];
 
@@ -155,7 +146,6 @@ static void bits_past_the_first_4_billion_use_the_high_word(void **state)
 
 static void instruction_sets_agree_bit_for_bit(void **state)
 {
-    (void)state;
 #ifdef __x86_64__
     enum { SIZE = 100003 };
     static float portable[SIZE], wide[SIZE];
@@ -178,7 +168,6 @@ static void instruction_sets_agree_bit_for_bit(void **state)
 
 static void truncated_normals_stay_inside(void **state)
 {
-    (void)state;
     enum { SIZE = 200000 };
     static float x[SIZE];
     double sum = 0, squares = 0;
@@ -196,7 +185,6 @@ static void truncated_normals_stay_inside(void **state)
 
 static void initial_values_follow_their_kind(void **state)
 {
-    (void)state;
     enum { SIZE = 600 };
     float x[SIZE], base[SIZE];
     clv_key key = clv_key_seed(9);
@@ -227,7 +215,6 @@ static void initial_values_follow_their_kind(void **state)
  * lecun_normal over (in, out), fan-in = in. */
 static void lecun_normal_is_the_kernel_of_flax(void **state)
 {
-    (void)state;
     char path[512];
     const char *source = getenv("CLV_SOURCE_DIR");
     snprintf(path, sizeof path, "%s/tests/golden/nnx_linear.json", source != NULL ? source : ".");

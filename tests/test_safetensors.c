@@ -1,10 +1,6 @@
 /* test_safetensors.c - files that must be refused, files that must be read, boxes of tensors, folders with an index,
  * and writing that leaves the old file whole when it fails. */
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "io/checkpoint/safetensors.h"
 #include "io/checkpoint/weights.h"
 #include "io/files/file.h"
 #include "io/json/json.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 /* A file made of a length field, a header and `data` bytes that count up. */
 static void put_file(const char *name, uint64_t length, const char *header, size_t header_size, size_t data)
@@ -63,7 +58,6 @@ static void test_refuse_lengths(void **state)
 {
     FILE *f = fopen(in_folder("t"), "wb");
 
-    (void)state;
     fclose(f);
     check_refused("1 empty file");
     f = fopen(in_folder("t"), "wb");
@@ -127,20 +121,18 @@ static void test_refuse_headers(void **state)
         {"limit: NUL in a name", "{" U8("t\\u0000", "[1]", "[0,1]") "}", 1},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         put_header("t", cases[i].header, cases[i].data);
         check_refused(cases[i].what);
     }
 }
 
-/* Sizes that each pass, but whose sum wraps around to little. */
+/* Sizes that are each valid, with a sum that wraps around to a small number. */
 static void test_refuse_wrapping_sum(void **state)
 {
     const uint64_t elems = (UINT64_C(1) << 61) - 1;
     char header[2048] = "{";
 
-    (void)state;
     for (uint64_t i = 0; i < 8; i++) {
         size_t used = strlen(header);
         snprintf(header + used, sizeof header - used,
@@ -158,7 +150,6 @@ static void test_refuse_padding_depth_count(void **state)
     size_t depth = 10000, entries = 1000001, size = 0;
     char *text = malloc(entries * 64);
 
-    (void)state;
     put_file("t", strlen(BASE) + 4, header, strlen(BASE) + 4, 16);
     check_refused("9 NUL padding");
 
@@ -186,7 +177,6 @@ static void test_mutants(void **state)
     size_t size = strlen(header);
     int accepted = 0;
 
-    (void)state;
     for (size_t cut = 0; cut < size; cut++) {
         put_file("t", cut, header, cut, 16);
         check_refused("a truncated header");
@@ -212,7 +202,6 @@ static void test_refuse_not_a_file(void **state)
 {
     clv_safetensors *f = NULL;
 
-    (void)state;
     assert_int_equal(clv_safetensors_open(&f, folder, NULL), CLV_EFORMAT);
     assert_int_equal(clv_safetensors_open(&f, in_folder("absent"), NULL), CLV_ENOTFOUND);
     assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
@@ -238,7 +227,6 @@ static void test_accept(void **state)
         {"{\"t\":{\"dtype\":\"F8_E4M3\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4, 1},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         clv_safetensors *f = NULL;
         clv_error err = {0};
@@ -257,7 +245,6 @@ static void test_unsupported_dtype(void **state)
     clv_error err = {0};
     float out[4];
 
-    (void)state;
     put_header("t", "{\"t\":{\"dtype\":\"F8_E4M3\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4);
     assert_int_equal(clv_safetensors_open(&f, in_folder("t"), NULL), CLV_OK);
     assert_int_equal(clv_safetensors_find(&t, f, "t", NULL), CLV_OK);
@@ -277,7 +264,6 @@ static void test_unaligned(void **state)
     double wide[2];
     uint8_t expected[8] = {3, 4, 5, 6, 7, 8, 9, 10};
 
-    (void)state;
     snprintf(header, sizeof header, "{%s,\"t\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[3,11]}}",
              U8("a", "[3]", "[0,3]"));
     if (strlen(header) % 2 == 1)
@@ -336,7 +322,6 @@ static void test_bytes(void **state)
     clv_safetensors *f;
     unsigned char bytes[8] = {0};
 
-    (void)state;
     put_file("t", sizeof header - 1, header, sizeof header - 1, 8);
     assert_int_equal(clv_safetensors_open(&f, in_folder("t"), NULL), CLV_OK);
     const clv_safetensor *a;
@@ -358,7 +343,6 @@ static void test_all_boxes(void **state)
     double wide[60];
     clv_shard box = {.rank = 3};
 
-    (void)state;
     put_tensors("t");
     assert_int_equal(clv_safetensors_open(&f, in_folder("t"), NULL), CLV_OK);
     assert_int_equal(clv_safetensors_count(f), N_SPECS);
@@ -397,7 +381,6 @@ static void test_cut_while_open(void **state)
     clv_error err = {0};
     float out[60];
 
-    (void)state;
     put_tensors("t");
     assert_int_equal(clv_safetensors_open(&f, in_folder("t"), NULL), CLV_OK);
     assert_int_equal(clv_safetensors_find(&t, f, "a", NULL), CLV_OK);
@@ -428,7 +411,6 @@ static void test_incomplete(void **state)
     clv_error err = {0};
     float one = 1;
 
-    (void)state;
     put_tensors("old");
     assert_int_equal(clv_safetensors_create(&w, in_folder("old"), specs, N_SPECS, NULL), CLV_OK);
     assert_int_equal(clv_safetensors_write(w, 2, NULL, &one, NULL), CLV_OK);
@@ -439,7 +421,7 @@ static void test_incomplete(void **state)
     check_old_file_whole();
 }
 
-/* A limit on the size of files stands for a full disk: the write is cut short, then fails. */
+/* A limit on file sizes simulates a full disk: a write is partial, then fails. */
 static void test_disk_full(void **state)
 {
     static const clv_tensor_spec large = {"a", CLV_F32, 1, {100000}};
@@ -448,7 +430,6 @@ static void test_disk_full(void **state)
     struct rlimit limit, small;
     float *data = calloc(100000, sizeof *data);
 
-    (void)state;
     put_tensors("old");
     signal(SIGXFSZ, SIG_IGN);
     getrlimit(RLIMIT_FSIZE, &limit);
@@ -483,7 +464,6 @@ static void test_temporaries(void **state)
     static const clv_tensor_spec one = {"a", CLV_F32, 1, {1}};
     clv_safetensors_writer *first = NULL, *second = NULL;
 
-    (void)state;
     put_tensors("old");
     put_empty("old.tmp-0");
     put_empty("old.tmp-5");
@@ -510,7 +490,6 @@ static void test_bad_specs(void **state)
     static const clv_tensor_spec latin = {"\xe9", CLV_F32, 1, {1}};
     clv_safetensors_writer *w = NULL;
 
-    (void)state;
     assert_int_equal(clv_safetensors_create(&w, in_folder("n"), twice, 2, NULL), CLV_EINVAL);
     assert_int_equal(clv_safetensors_create(&w, in_folder("n"), &reserved, 1, NULL), CLV_EINVAL);
     assert_int_equal(clv_safetensors_create(&w, in_folder("n"), &huge, 1, NULL), CLV_ELIMIT);
@@ -547,7 +526,6 @@ static void test_sharded_folder(void **state)
     const clv_safetensor *t = NULL;
     uint8_t out[4];
 
-    (void)state;
     mkdir(in_folder("model"), 0700);
     assert_int_equal(open_folder(NULL), CLV_ENOTFOUND);
     put_header("model/one", "{" U8("a", "[4]", "[0,4]") "}", 4);
@@ -580,7 +558,6 @@ static void test_refuse_indexes(void **state)
         "{\"weight_map\":{\"a\":\"one\"}}x",
     };
 
-    (void)state;
     put_header("t", "{" U8("a", "[4]", "[0,4]") "}", 4);
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         put_text(index_file, refused[i]);
@@ -616,7 +593,6 @@ static void test_stale_indexes(void **state)
     const clv_safetensor *t = NULL;
     const char *absent = NULL;
 
-    (void)state;
     put_header("model/two", "{" U8("b", "[2]", "[0,2]") "," U8("c", "[1]", "[2,3]") "," U8("a", "[1]", "[3,4]") "}", 4);
     put_text(index_file, "{\"weight_map\":{\"head\":\"one\",\"a\":\"one\",\"c\":\"one\",\"z\":\"two\"}}");
     assert_int_equal(clv_weights_open(&w, in_folder("model"), NULL), CLV_OK);
@@ -649,7 +625,6 @@ static void test_wrapped_names(void **state)
         {"modulea", "moduleb", 0},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         clv_weights *w = NULL;
         const clv_safetensor *t = NULL;
@@ -673,7 +648,6 @@ static void test_index_limit(void **state)
 {
     clv_error err = {0};
 
-    (void)state;
     put_text(index_file, "{}");
     assert_int_equal(truncate(in_folder("%s", index_file), 100000001), 0);
     assert_int_equal(open_folder(&err), CLV_ELIMIT);
@@ -693,7 +667,6 @@ static void test_json(void **state)
     int n = 0;
     clv_error err = {0};
 
-    (void)state;
     assert_int_equal(clv_json_parse(&o, text, strlen(text), CLV_JSON_KEYS_LAST_WINS, "x.json", NULL), CLV_OK);
     assert_int_equal(clv_json_get_int(&i, o, "i", CLV_JSON_REQUIRED, 0, 5, "x.json", NULL), CLV_OK);
     assert_int_equal(i, 5);

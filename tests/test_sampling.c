@@ -1,18 +1,12 @@
 /* test_sampling.c - greedy choice, what top_k and top_p keep (against a plain sort), frequencies, bad logits. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/rng.h"
 #include "infer/generation/sampling.h"
 #include "infer/generation/stop_strings.h"
+#include "unit_test.h"
 
 enum { VOCAB = 50 };
 static clv_candidate work[VOCAB];
@@ -31,7 +25,6 @@ static void test_greedy(void **state)
     static const float logits[] = {-INFINITY, 1, 3, 3, -2};
     clv_sampling s = {0};
 
-    (void)state;
     for (int position = 0; position < 20; position++)
         assert_int_equal(sample(&s, logits, 5, position), 2);
     s = (clv_sampling){.temperature = 1, .top_k = 1}; /* both of the largest */
@@ -43,7 +36,7 @@ static void test_greedy(void **state)
     assert_in_range(sample(&s, logits, 5, 0), 2, 3);
 }
 
-/* Of a large vocabulary, wherever the largest lies, once or twice, and what is broken: before it, behind it, alone. */
+/* A large vocabulary, with the largest logit at any place, once or twice, and NaN before it, after it, or alone. */
 static void test_greedy_of_many(void **state)
 {
     enum { MANY = 701 };
@@ -51,7 +44,6 @@ static void test_greedy_of_many(void **state)
     static const clv_sampling greedy;
     float logits[MANY];
     int64_t token = -1;
-    (void)state;
     for (int best = 0; best < MANY; best++) {
         for (int i = 0; i < MANY; i++)
             logits[i] = i % 3 ? -(float)((i * 37) % 101) : -INFINITY;
@@ -136,7 +128,6 @@ static void test_distribution(void **state)
     const uint64_t seed = 11;
     float logits[VOCAB];
 
-    (void)state;
     print_message("seed %llu\n", (unsigned long long)seed);
     clv_random_normal(logits, clv_key_seed(seed), 0, VOCAB);
     for (int i = 0; i < VOCAB; i++)
@@ -169,7 +160,6 @@ typedef struct golden_sampling {
 static void test_golden(void **state)
 {
     enum { N = sizeof golden_samplings / sizeof *golden_samplings, V = 8 };
-    (void)state;
     for (int i = 0; i < N; i++) {
         const golden_sampling *g = &golden_samplings[i];
         const clv_sampling s = {.temperature = g->temperature,
@@ -196,7 +186,6 @@ static void test_key(void **state)
     clv_sampling beside = {.temperature = 1, .seed = 1, .sequence = 1};
     int differ_by_position = 0, differ_by_seed = 0, differ_by_sequence = 0;
 
-    (void)state;
     for (int position = 0; position < 100; position++) {
         int64_t token = sample(&s, even, VOCAB, position);
         assert_int_equal(token, sample(&s, even, VOCAB, position));
@@ -215,7 +204,6 @@ static void test_penalty(void **state)
     static const float before[] = {2, 2, -2, 0}, after[] = {1, 2, -4, 0};
     float logits[4];
 
-    (void)state;
     memcpy(logits, before, sizeof logits);
     clv_apply_repetition_penalty(logits, 4, seen, 1);
     clv_apply_repetition_penalty(logits, 4, seen, 0);
@@ -263,7 +251,6 @@ static void test_parts(void **state)
                                         {.temperature = 2, .top_k = 49, .min_p = 0.1}};
     float logits[VOCAB];
     int needed_all = 0;
-    (void)state;
     for (int64_t position = 0; position < 300; position++) {
         bool ties = position % 2;
         clv_random_normal(logits, clv_key_seed((uint64_t)position), 0, VOCAB);
@@ -312,7 +299,6 @@ static void test_stop(void **state)
 {
     static const char *const stops[] = {"END", "ENDS", "\n\n", "aab"};
 
-    (void)state;
     stop_at("no such thing", stops, 4, "no such thing");
     stop_at("to the END of it", stops, 4, "to the ");
     stop_at("E EN END", stops, 4, "E EN ");
@@ -344,7 +330,6 @@ static void test_refused(void **state)
     int64_t token = 77;
     clv_error err = {0};
 
-    (void)state;
     assert_int_equal(clv_sample(&token, &greedy, nan_logit, 2, 9, work, &err), CLV_ENONFINITE);
     assert_non_null(strstr(err.message, "position 9"));
     assert_non_null(strstr(err.message, "token 1"));

@@ -1,21 +1,16 @@
 /* test_scoring.c - vectors and likelihoods of texts and proteins, against what the forwarder gives; and what is
  * refused. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cleave/embed.h"
 #include "cleave/score.h"
 #include "must.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 static clv_model *decoder, *encoder; /* of bytes, of residues; with the weights that a seed gives */
 
@@ -39,7 +34,6 @@ static int set_up(void **state)
     char golden[4096], path[64];
     const char *source = getenv("CLV_SOURCE_DIR");
     clv_error err = {0};
-    (void)state;
     snprintf(golden, sizeof golden, "%s/tests/golden", source ? source : ".");
     if (!mkdtemp(folder) || make_models(golden) != 0)
         return -1;
@@ -85,7 +79,6 @@ static void test_what_fits(void **state)
     clv_error err = {0};
     clv_sequence_info info = {.size = sizeof info};
     clv_sequences *s = sequences_of(decoder, texts, 4, CLV_TOO_LONG_SKIP);
-    (void)state;
     assert_int_equal(clv_sequences_count(s), 2);
     assert_int_equal(clv_sequences_skipped_count(s), 2);
     assert_int_equal(clv_sequences_max_tokens(s), 16);
@@ -112,7 +105,6 @@ static void test_proteins(void **state)
     clv_error err = {0};
     clv_sequence_info info = {.size = sizeof info};
     clv_sequences *s;
-    (void)state;
     snprintf(path, sizeof path, "%s/two.fasta", folder);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
@@ -151,7 +143,6 @@ static void test_files(void **state)
     clv_error err = {0};
     clv_sequence_info info = {.size = sizeof info};
     clv_sequences *s;
-    (void)state;
     for (size_t i = 0; i < 2 * sizeof files / sizeof files[0]; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, files[i / 2].name);
         FILE *f = fopen(path, "w");
@@ -188,7 +179,6 @@ static void test_text_read(void **state)
 {
     char path[64], *text;
     size_t size;
-    (void)state;
     snprintf(path, sizeof path, "%s/zero", folder);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
@@ -234,7 +224,6 @@ static void test_embed(void **state)
     vectors none = {.all = states}, mean = {0}, last = {0}, cls = {0};
     clv_sequences *s = sequences_of(decoder, three, 3, CLV_TOO_LONG_ERROR);
     clv_forwarder *f = new_forwarder(decoder, CLV_FORWARD_HIDDEN);
-    (void)state;
     must(clv_embed(f, s, &(clv_embed_options){.pooling = CLV_POOL_NONE, .batch_tokens = 1}, take, &none, &err), &err);
     must(clv_embed(f, s, NULL, take, &mean, &err), &err);
     must(clv_embed(f, s, &(clv_embed_options){.pooling = CLV_POOL_LAST}, take, &last, &err), &err);
@@ -282,7 +271,6 @@ static void test_score_text(void **state)
     uint8_t mask[6] = {1, 1, 1, 1, 1, 1};
     float nll[6];
     int calls = 0;
-    (void)state;
     must(clv_forwarder_run(f, &(clv_forward_batch){.batch = 1, .seq = 6, .ids = ids, .mask = mask, .labels = labels},
                            nll, &err),
          &err);
@@ -316,7 +304,6 @@ static void test_score_masked(void **state)
     clv_score one = {0}, many = {0};
     clv_sequences *s = sequences_of(encoder, proteins, 2, CLV_TOO_LONG_ERROR);
     clv_forwarder *f = new_forwarder(encoder, CLV_FORWARD_NLL), *logits = new_forwarder(encoder, CLV_FORWARD_LOGITS);
-    (void)state;
     must(clv_score_masked(&one, f, s, 0, &(clv_score_options){.batch_tokens = 1}, &err), &err);
     must(clv_score_masked(&many, f, s, 0, NULL, &err), &err);
     assert_int_equal(one.tokens, 8);
@@ -345,7 +332,6 @@ static void test_score_mutations(void **state)
     clv_mutation_scores *scores;
     clv_sequences *s = sequences_of(encoder, proteins, 1, CLV_TOO_LONG_ERROR);
     clv_forwarder *f = new_forwarder(encoder, CLV_FORWARD_LOGITS), *nll = new_forwarder(encoder, CLV_FORWARD_NLL);
-    (void)state;
     must(clv_score_mutations(&scores, f, s, 0, "K2R,A4G,K2R:A4G,K2K", NULL, &err), &err);
     assert_int_equal(clv_mutation_scores_count(scores), 4);
     assert_string_equal(clv_mutation_scores_name(scores, 2), "K2R:A4G");
@@ -377,7 +363,6 @@ static void test_refused(void **state)
     clv_sequences *s;
     const char *const hole[] = {"a", NULL};
     clv_sequence_info info = {.size = sizeof info};
-    (void)state;
     assert_int_equal(clv_sequences_from_texts(NULL, decoder, texts, NULL, 1, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_sequences_from_texts(&s, NULL, texts, NULL, 1, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_sequences_from_texts(&s, decoder, NULL, NULL, 1, NULL, NULL), CLV_EINVAL);

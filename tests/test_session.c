@@ -1,23 +1,17 @@
 /* test_session.c - sessions: bindings, state between programs and layouts, and what happens when a rank fails or is
  * late in the middle of a run. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
-
 #include "base/error.h"
-#include "cleave/nn.h"
 #include "cleave/session.h"
 #include "cleave/spmd.h"
 #include "graph/graph.h"
 #include "elementwise_op.h"
 #include "must.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 enum { N = 12 };
 
@@ -65,7 +59,6 @@ static void test_state_between_layouts(void **state)
     clv_program *whole = adder("x=3", "_"), *cut = adder("x=3", "x");
     clv_session *session = new_session("x=3", 0);
     float x[N], w[N], part[4], sum;
-    (void)state;
     for (int i = 0; i < N; i++)
         x[i] = (float)i;
     clv_input_binding in = {"x", x};
@@ -99,7 +92,6 @@ static void test_scalar_state(void **state)
     float value = 0;
     clv_graph *graph = must_graph("x=3");
     clv_value w = clv_state(graph, "w", CLV_F32, 0, NULL, NULL, (clv_init){CLV_INIT_ONES, 0});
-    (void)state;
     clv_output(graph, "twice", clv_add(graph, w, w), NULL);
     clv_program *program = compile(graph);
     clv_session *session = new_session("x=3", 0);
@@ -127,7 +119,6 @@ static void test_refusals(void **state)
     clv_input_binding in[] = {{"x", x}, {"y", x}};
     clv_output_binding out = {"nothing", x};
     clv_shard outside = {.rank = 1, .lo = {3}, .hi = {N + 1}};
-    (void)state;
     expect(clv_session_run(session, program, NULL, 0, NULL, 0, &err), CLV_ENOTFOUND, &err, "'x' is not bound");
     expect(clv_session_run(session, program, in, 2, NULL, 0, &err), CLV_ENOTFOUND, &err, "no input 'y'");
     expect(clv_session_run(session, program, in, 1, &out, 1, &err), CLV_ENOTFOUND, &err, "no output 'nothing'");
@@ -195,7 +186,6 @@ static void test_parts(void **state)
                                            {"x=2,y=3", "y,x", "_,_"}, {"x=2,y=3", "_,(x,y)", "x,_"},
                                            {"x=5,y=2", "x,_", "_,y"}, {"x=1", "_,_", "_,_"}};
     static const clv_shard any[] = {{2, {0, 0}, {3, 5}}, {2, {2, 0}, {7, 3}}, {2, {3, 2}, {7, 5}}, {2, {7, 0}, {7, 5}}};
-    (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
         for (int own = 0; own < 2; own++) {
             static float in[12][ROWS * COLUMNS], out[12][ROWS * COLUMNS];
@@ -226,7 +216,7 @@ static void test_parts(void **state)
             for (int p = 0; p < n; p++) {
                 expect_box(out[p], &out_parts[p].box);
                 int64_t elems = clv_shard_elems(&out_parts[p].box);
-                if (elems < ROWS * COLUMNS) /* nothing behind the box was written */
+                if (elems < ROWS * COLUMNS) /* nothing after the box was written */
                     assert_true(out[p][elems] != out[p][elems]);
             }
             clv_session_free(session);
@@ -237,7 +227,6 @@ static void test_parts(void **state)
 static clv_status return_late(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
                               clv_error *err)
 {
-    (void)arg, (void)in, (void)out, (void)err;
     if (clv_spmd_rank(spmd) == 1)
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     return CLV_OK;
@@ -255,7 +244,6 @@ static void test_many_parts(void **state)
     clv_input_box *parts = calloc(MANY, sizeof *parts);
     clv_graph *graph = must_graph("x=2");
     clv_layout cut = clv_graph_layout(graph, 1, "x");
-    (void)state;
     assert_non_null(parts);
     for (int i = 0; i < MANY; i++) {
         in[i] = (float)i;
@@ -284,7 +272,6 @@ static void test_many_parts(void **state)
 static void test_endless_timeout(void **state)
 {
     const int64_t long_ms[] = {INT64_MAX, INT64_MAX / 1000000, INT64_MAX / 2000000};
-    (void)state;
     for (int i = 0; i < 3; i++) {
         clv_error err = {0};
         clv_session *session;
@@ -306,7 +293,6 @@ static void test_threads_refused(void **state)
     clv_error err = {0};
     clv_mesh one = {0};
     clv_session *session;
-    (void)state;
     expect(clv_session_new(&session, &one, &(clv_session_options){.threads_per_rank = -1}, &err), CLV_EINVAL, &err,
            "threads_per_rank is -1; valid: 0 (which is 1) to 1024");
     expect(clv_session_new(&session, &one, &(clv_session_options){.threads_per_rank = 1025}, &err), CLV_ELIMIT, &err,
@@ -321,7 +307,6 @@ static void test_order_of_sums(void **state)
     clv_layout cut = clv_graph_layout(graph, 1, "x");
     clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){3}, &cut);
     float sum = 0;
-    (void)state;
     clv_output(graph, "sum", clv_reduce(graph, CLV_SUM, x, (int[]){0}, 1, false), NULL);
     clv_program *program = compile(graph);
     clv_session *session = new_session("x=3", 0);
@@ -347,7 +332,6 @@ static void test_state_that_a_collective_makes(void **state)
               b = clv_input(graph, "b", CLV_F32, 2, (int64_t[]){INNER, SIDE}, &rows);
     clv_value w = clv_state(graph, "w", CLV_F32, 2, (int64_t[]){SIDE, SIDE}, &whole, (clv_init){CLV_INIT_ZEROS, 0});
     float *data = malloc(2 * SIDE * INNER * sizeof *data), *made = malloc(SIDE * SIDE * sizeof *made), most = 0;
-    (void)state;
     clv_assign(graph, w, clv_constrain(graph, clv_einsum(graph, "ij,jk->ik", a, b), &whole));
     clv_output(graph, "most", clv_reduce(graph, CLV_MAX, b, (int[]){0, 1}, 2, false), NULL);
     clv_program *program = compile(graph);
@@ -379,7 +363,6 @@ static void test_parts_refused(void **state)
     clv_output_box outside = {"y", {2, {0, 0}, {8, 5}}, x}, flat = {"y", {1, {0}, {4}}, x},
                    nowhere = {"y", part.box, NULL}, backward = {"y", {2, {5, 0}, {3, 5}}, x};
     clv_run run = {.size = sizeof run, .n_input_boxes = 1, .input_boxes = &part};
-    (void)state;
     must(clv_session_new(&session, clv_program_mesh(program), NULL, &err), &err);
     expect(clv_session_run_boxes(session, program, &run, &err), CLV_ESHAPE, &err,
            "input 'x': rank 2 needs [4:7, 0:5], and no box contains [4:7, 0:5]");
@@ -394,7 +377,7 @@ static void test_parts_refused(void **state)
     expect(clv_session_run_boxes(session, program, &run, &err), CLV_EINVAL, &err, "bound both whole and in boxes");
     run.input_boxes = &unknown;
     expect(clv_session_run_boxes(session, program, &run, &err), CLV_ENOTFOUND, &err, "no input 'z'");
-    run.n_inputs = 0; /* x is not bound at all, but for a part whose name is misspelt */
+    run.n_inputs = 0; /* x is not bound, except for a part with a misspelt name */
     expect(clv_session_run_boxes(session, program, &run, &err), CLV_ENOTFOUND, &err, "no input 'z'");
     run.inputs = (clv_input_binding[]){whole, whole};
     run.n_inputs = 2;
@@ -452,7 +435,6 @@ static clv_status fail_on_last(const clv_call *call, clv_error *err)
 
 static clv_status late_on_last(const clv_call *call, clv_error *err)
 {
-    (void)err;
     copy(call);
     struct timespec t = {.tv_nsec = 600 * 1000000L};
     if (is_last(call))
@@ -500,7 +482,6 @@ static void test_failing_rank(void **state)
     clv_error err = {0};
     clv_program *program = with_op(&failing);
     clv_session *session = new_session("x=4", 5000);
-    (void)state;
     double start = now();
     expect(clv_session_run(session, program, NULL, 0, NULL, 0, &err), CLV_ELIMIT, &err,
            "rank 3, layers.3.failing: on purpose");
@@ -515,7 +496,6 @@ static clv_cancel cancel;
 
 static clv_status ask_to_end(const clv_call *call, clv_error *err)
 {
-    (void)err;
     copy(call);
     clv_cancel_request(&cancel);
     return CLV_OK;
@@ -548,7 +528,6 @@ static void test_cancelled_in_a_run(void **state)
     clv_error err = {0};
     clv_program *program = with_op(&asking);
     clv_session *session = cancellable(&(clv_session_options){.check = 1});
-    (void)state;
     expect(clv_session_run(session, program, NULL, 0, NULL, 0, &err), CLV_ECANCELLED, &err,
            "the run was cancelled before");
     clv_cancel_reset(&cancel);
@@ -566,7 +545,6 @@ static void test_cancelled_before(void **state)
     clv_session *session = cancellable(&(clv_session_options){0});
     float x[N] = {1}, w[N];
     clv_input_binding in = {"x", x};
-    (void)state;
     must(clv_session_run(session, program, &in, 1, NULL, 0, &err), &err);
     clv_cancel_request(&cancel);
     assert_true(clv_cancel_requested(&cancel));
@@ -583,7 +561,6 @@ static void test_cancelled_before(void **state)
 static clv_status ask_in_source(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,
                                 int *known, clv_error *err)
 {
-    (void)type, (void)box, (void)out, (void)err;
     *(const char **)arg = strcmp(name, "first") == 0 ? "first" : "another";
     *known = 0;
     clv_cancel_request(&cancel);
@@ -599,7 +576,6 @@ static void test_cancelled_while_loading(void **state)
     clv_graph *graph = must_graph("");
     const char *asked = NULL;
     clv_session_options options = {.source = ask_in_source, .source_arg = &asked, .cancel = &cancel};
-    (void)state;
     clv_value a = clv_state(graph, "first", CLV_F32, 1, (int64_t[]){N}, NULL, (clv_init){CLV_INIT_ONES, 0}),
               b = clv_state(graph, "second", CLV_F32, 1, (int64_t[]){N}, NULL, (clv_init){CLV_INIT_ONES, 0});
     clv_output(graph, "sum", clv_add(graph, a, b), NULL);
@@ -616,7 +592,6 @@ static void test_cancelled_while_loading(void **state)
 static clv_status no_disk(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,
                           int *known, clv_error *err)
 {
-    (void)type, (void)box, (void)out, (void)known;
     if (*(const int *)arg == 0 || strcmp(name, "second") != 0)
         return CLV_OK;
     return clv_fail(err, CLV_EIO, "the disk is gone");
@@ -626,7 +601,6 @@ static clv_status no_disk(void *arg, const char *name, const clv_type *type, con
 static void test_state_not_brought(void **state)
 {
     static const char *const meshes[] = {"", "x=3"};
-    (void)state;
     for (int m = 0; m < 2; m++) {
         clv_error err = {0};
         clv_session *session;
@@ -660,7 +634,6 @@ static void test_state_not_brought(void **state)
 /* w := w + w: the second operand lies in the same memory, which the result must not take over while it is read. */
 static void test_state_read_twice(void **state)
 {
-    (void)state;
     for (int twice = 0; twice < 2; twice++) {
         clv_graph *graph = must_graph("x=2");
         clv_layout layout = clv_graph_layout(graph, 1, "x");
@@ -684,7 +657,6 @@ static void test_state_made_of_itself(void **state)
 {
     static const double w[4] = {1, 2, 3, 4}, once[4] = {7, 10, 15, 22}, twice[4] = {199, 290, 435, 634};
     static const char *const layouts[] = {"_,_", "x,_", "_,x"};
-    (void)state;
     for (int l = 0; l < 3; l++) {
         clv_error err = {0};
         double got[4];
@@ -720,7 +692,6 @@ static void test_accounts(void **state)
     must(clv_program_memory(cut, &c, &err), &err);
     float x[MANY] = {0};
     clv_input_binding in = {.name = "x", .data = x};
-    (void)state;
     assert_true(w.parameters + w.other_state != c.parameters + c.other_state);
     must(clv_session_load(session, whole, &err), &err);
     assert_int_equal(clv_session_rank_bytes(session), w.total);
@@ -751,7 +722,6 @@ static void test_late_rank(void **state)
     clv_error err = {0};
     clv_program *program = with_op(&late);
     clv_session *session = new_session("x=4", 100);
-    (void)state;
     clv_status status = clv_session_run(session, program, NULL, 0, NULL, 0, &err);
     assert_int_equal(status, CLV_ETIMEOUT);
     if (!strstr(err.message, "3") || !strstr(err.message, "layers.3.late"))
@@ -801,7 +771,6 @@ static void test_products_alone(void **state)
     const clv_input_binding inputs[] = {{"a", a}, {"b", b}};
     const clv_output_binding output = {"c", c};
     const clv_run alone = {.size = sizeof alone, .n_inputs = 2, .inputs = inputs, .matmuls_only = 1};
-    (void)state;
     for (int i = 0; i < 30; i++)
         a[i % 24] = b[i] = 1;
     must(clv_session_new(&session, clv_program_mesh(program), &(clv_session_options){.trace = 1}, &err), &err);

@@ -4,23 +4,18 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/threads/wait.h"
 #include "comm/mpi/shm_segment.h"
 #include "must.h"
+#include "unit_test.h"
 
 #define PATIENCE_NS INT64_C(30000000000)
 
@@ -102,7 +97,6 @@ static void test_steps(void **state)
     clv_shm_segment *segment;
     pthread_t threads[RANKS];
     member members[RANKS];
-    (void)state;
     must(clv_shm_segment_create(&segment, RANKS, &err), &err);
     for (int i = 0; i < SETS * RANKS; i++)
         segment->published[i] = UINT32_MAX - BEFORE_WRAP;
@@ -119,12 +113,11 @@ static void test_steps(void **state)
     clv_shm_segment_free(segment);
 }
 
-/* One that has as many bytes as there is room for lies beside all others. */
+/* A segment of the largest size overlaps with no other. */
 static void test_room(void **state)
 {
     clv_error err = {0};
     clv_shm_segment *segment;
-    (void)state;
     must(clv_shm_segment_create(&segment, RANKS, &err), &err);
     for (int step = 1; step <= 2; step++)
         for (int i = 0; i < RANKS; i++)
@@ -175,7 +168,6 @@ static void test_killed(void **state)
 {
     clv_error err = {0};
     clv_shm_segment *segment;
-    (void)state;
     must(clv_shm_segment_create(&segment, 2, &err), &err);
     int how = end_of_child(segment, be_killed);
     assert_true(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL);
@@ -194,7 +186,6 @@ static void test_child(void **state)
 {
     clv_error err = {0};
     clv_shm_segment *segment;
-    (void)state;
     must(clv_shm_segment_create(&segment, 2, &err), &err);
     int how = end_of_child(segment, look_for_memory);
     assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
@@ -218,7 +209,6 @@ static void test_something_else(void **state)
     clv_shm_segment *segment, *again;
     struct rlimit limit;
     int pipes[2];
-    (void)state;
     must(clv_shm_segment_create(&segment, 2, &err), &err);
     assert_int_equal(pipe(pipes), 0);
     expect_refused(CLV_ENOTFOUND, getpid(), segment->file, segment->name + 1, 2, "another file");

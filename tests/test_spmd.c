@@ -1,16 +1,11 @@
 /* test_spmd.c - functions by hand on every rank: collectives on random meshes, layouts and dtypes keep the whole tensor
  * what it was, move what plans of layouts say, and add as programs do; and what happens when ranks do not agree. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include "cleave/program.h"
 #include "cleave/reshard.h"
@@ -18,6 +13,7 @@
 #include "cleave/spmd.h"
 #include "must.h"
 #include "random_layout.h"
+#include "unit_test.h"
 
 enum { CASES = 120, STEPS = 6, RANKS = 12, MOST = 4096 };
 
@@ -244,7 +240,6 @@ static void test_walks(void **state)
 {
     static walk w;
     static unsigned char x[8 * MOST], y[8 * MOST];
-    (void)state;
     for (uint64_t seed = 1; seed <= CASES; seed++) {
         clv_error err = {0};
         char from[512], to[512];
@@ -307,7 +302,6 @@ static clv_status reduce_own(void *arg, clv_spmd *spmd, const clv_local_tensor *
     static const char *const over[] = {"a", "b", "a,b", ""};
     const reduction_case *c = arg;
     int64_t members[6];
-    (void)in, (void)out;
     for (int o = 0; o < 4; o++) {
         clv_local_tensor x, all, part;
         int n, me;
@@ -342,7 +336,6 @@ static clv_status reduce_own(void *arg, clv_spmd *spmd, const clv_local_tensor *
 static void test_reductions(void **state)
 {
     clv_session *session = session_on("a=2,b=3", 0);
-    (void)state;
     for (int r = CLV_REDUCTION_SUM; r <= CLV_REDUCTION_PRODUCT; r++)
         for (int t = 0; t < CLV_DTYPE_COUNT; t++) {
             clv_error err = {0};
@@ -358,11 +351,10 @@ static clv_status add_blocks(void *arg, clv_spmd *spmd, const clv_local_tensor *
 {
     clv_local_tensor addend;
     const int64_t *n = &out[0].type.shape[0];
-    (void)arg;
     CLV_TRY(clv_spmd_zeros(&addend, spmd, in[0].type.dtype, 2, n, "_,_ + sum{x}", err));
     memcpy(addend.data, in[0].data, (size_t)(n[0] * n[1]) * clv_dtype_size(in[0].type.dtype));
     CLV_TRY(clv_spmd_all_reduce(&out[0], spmd, &addend, CLV_REDUCTION_SUM, "x", err));
-    out[1] = addend; /* reduced behind the function */
+    out[1] = addend; /* reduced after the function */
     return CLV_OK;
 }
 
@@ -375,7 +367,6 @@ static void test_bits_of_programs(void **state)
     static float random[SHARES * INNER * MOST_ROWS], picks[MOST_ROWS * SHARES * INNER];
     static double a[MOST_ROWS * SHARES * INNER], b[SHARES * INNER * MOST_ROWS];
     static double by_hand[2][MOST_ROWS * MOST_ROWS], by_program[MOST_ROWS * MOST_ROWS];
-    (void)state;
     clv_random_normal(random, clv_key_seed(3), 0, SHARES * INNER * MOST_ROWS);
     for (int t = 0; t < 4; t++)
         for (int64_t n = 16; n <= MOST_ROWS; n += MOST_ROWS - 16) {
@@ -420,7 +411,7 @@ static void test_bits_of_programs(void **state)
 
 /* ---- permutes, broadcasts, state ---- */
 
-/* Uneven blocks of 11 over 4 ranks: who holds which afterwards, zeros where nobody sends. */
+/* Uneven blocks of 11 over 4 ranks: the holder of each afterwards, zeros on ranks without a sender. */
 static clv_status move_blocks(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
                               clv_error *err)
 {
@@ -428,7 +419,6 @@ static clv_status move_blocks(void *arg, clv_spmd *spmd, const clv_local_tensor 
     static const int from[4] = {0, 3, -1, 0};
     int me = clv_spmd_rank(spmd);
     clv_local_tensor x, y, whole;
-    (void)arg, (void)out;
     CLV_TRY(clv_spmd_permute(&x, spmd, &in[0], pairs, 3, "x", err));
     clv_shard want =
         clv_layout_shard(&in[0].layout, clv_spmd_mesh(spmd), in[0].type.shape, from[me] < 0 ? me : from[me]);
@@ -469,7 +459,6 @@ static void test_permutes(void **state)
     clv_error err = {0};
     clv_session *session = session_on("x=4", 0);
     int32_t x[11];
-    (void)state;
     for (int i = 0; i < 11; i++)
         x[i] = i + 1;
     clv_spmd_input in = {{CLV_I32, 1, {11}}, "x", x};
@@ -483,7 +472,6 @@ static void test_permutes(void **state)
 static clv_status gather_part(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
                               clv_error *err)
 {
-    (void)arg;
     return clv_spmd_all_gather(&out[0], spmd, &in[0], "x:(2)3", err);
 }
 
@@ -494,7 +482,6 @@ static void test_parts_of_axes(void **state)
     clv_session *session = session_on("x=6", 0);
     clv_spmd_options options = {.n_groups = 1, .groups = groups};
     float x[13], y[13];
-    (void)state;
     for (int i = 0; i < 13; i++)
         x[i] = (float)i;
     clv_spmd_input in = {{CLV_F32, 1, {13}}, "x", x};
@@ -512,7 +499,6 @@ static clv_status double_state(void *arg, clv_spmd *spmd, const clv_local_tensor
                                clv_error *err)
 {
     clv_local_tensor w;
-    (void)arg, (void)in, (void)out;
     if (clv_spmd_state(&w, spmd, "v", NULL) != CLV_ENOTFOUND)
         return clv_fail(err, CLV_ECHECK, "there is no such state");
     CLV_TRY(clv_spmd_state(&w, spmd, "w", err));
@@ -529,7 +515,6 @@ static void test_state(void **state)
     clv_layout cut = clv_graph_layout(graph, 1, "x");
     clv_value w = clv_state(graph, "w", CLV_F32, 1, (int64_t[]){7}, &cut, (clv_init){CLV_INIT_ONES, 0});
     float sum = 0;
-    (void)state;
     clv_output(graph, "sum", clv_reduce(graph, CLV_SUM, w, (int[]){0}, 1, false), NULL);
     must(clv_compile(&program, graph, NULL, &err), &err);
     clv_session *session = new_session(clv_program_mesh(program), 0, 1);
@@ -562,7 +547,6 @@ static clv_status with_fault(void *arg, clv_spmd *spmd, const clv_local_tensor *
     fault f = *(fault *)arg;
     bool other = clv_spmd_rank(spmd) == 1;
     clv_local_tensor x, y;
-    (void)in, (void)out;
     int64_t n = other && f == OTHER_SHAPE ? 9 : 8;
     CLV_TRY(clv_spmd_zeros(&x, spmd, CLV_F32, 1, &n, "_ + sum{x}", err));
     if (other && f == FAILS)
@@ -586,7 +570,6 @@ static clv_status with_fault(void *arg, clv_spmd *spmd, const clv_local_tensor *
 static clv_status cancel_it(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
                             clv_error *err)
 {
-    (void)in, (void)out;
     if (clv_spmd_rank(spmd) == 1)
         clv_cancel_request(arg);
     for (int i = 0; i < 1000; i++)
@@ -600,7 +583,6 @@ static void test_cancel(void **state)
     clv_mesh mesh;
     clv_session *session;
     clv_cancel cancel = {0};
-    (void)state;
     must(clv_mesh_parse(&mesh, "x=2", &err), &err);
     must(clv_session_new(&session, &mesh,
                          &(clv_session_options){.size = sizeof(clv_session_options), .cancel = &cancel}, &err),
@@ -629,7 +611,7 @@ static void expect_fault(fault f, clv_status want, const char *part, const char 
     if (status != want || !strstr(err.message, part) || !strstr(err.message, other))
         fail_msg("fault %d: %s: '%s'", (int)f, clv_status_name(status), err.message);
     bool by_function = strncmp(err.message, "rank ", 5) == 0 && err.message[6] == ':';
-    if (err.rank < 0 || by_function != (f == FAILS)) /* what the world failed by is told as it found it */
+    if (err.rank < 0 || by_function != (f == FAILS)) /* the failure of the world is reported as it was found */
         fail_msg("fault %d, rank %d: %s", (int)f, err.rank, err.message);
     if (!(now() - start < within))
         fail_msg("fault %d took %g s", (int)f, now() - start);
@@ -640,7 +622,6 @@ static void expect_fault(fault f, clv_status want, const char *part, const char 
 
 static void test_faults(void **state)
 {
-    (void)state;
     expect_fault(FAILS, CLV_ELIMIT, "rank 1", "on purpose", 5);
     expect_fault(OTHER_KIND, CLV_EPEER, "reduce_scatter", "all_reduce", 5);
     expect_fault(OTHER_SHAPE, CLV_EPEER, "f32[9]", "f32[8]", 5);
@@ -662,20 +643,18 @@ static clv_status from_another(void *arg, clv_spmd *spmd, const clv_local_tensor
     int me = clv_spmd_rank(spmd);
     clv_spmd_pair pair = {.from = 0, .to = me};
     clv_local_tensor y;
-    (void)out;
     if (s == OWN_ROOT || s == NEXT_ROOT)
         return clv_spmd_broadcast(&y, spmd, &in[0], (me + (s == NEXT_ROOT)) % 3, "x", err);
     return clv_spmd_permute(&y, spmd, &in[0], &pair, s == OWN_PAIR || me == 1, "x", err);
 }
 
-/* Pairs of a permute that differ behind those that a message has room for. */
+/* Pairs of a permute that differ after those that a message shows. */
 static clv_status with_late_pairs(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
                                   clv_error *err)
 {
     enum { N = 24 };
     clv_spmd_pair pairs[N];
     clv_local_tensor y;
-    (void)arg, (void)out;
     for (int i = 0; i < N; i++)
         pairs[i] = (clv_spmd_pair){i, (i + 1) % N};
     if (clv_spmd_rank(spmd) == 1) {
@@ -690,7 +669,6 @@ static void test_late_pairs(void **state)
     static const char *const transports[] = {"threads", "mailbox"};
     float x[24] = {0};
     clv_spmd_input in = {{CLV_F32, 1, {24}}, "x", x};
-    (void)state;
     for (int t = 0; t < 2; t++) {
         clv_error err = {0};
         clv_mesh mesh;
@@ -710,7 +688,6 @@ static void test_other_sources(void **state)
     static const char *const transports[] = {"threads", "mailbox"};
     float x[] = {1, 2, 3};
     clv_spmd_input in = {{CLV_F32, 1, {3}}, "x", x};
-    (void)state;
     for (int t = 0; t < 2; t++)
         for (source s = 0; s < SOURCES; s++)
             for (int k = 0; k < 15; k++) {
@@ -756,7 +733,6 @@ static clv_status go_on(void *arg, clv_spmd *spmd, const clv_local_tensor *in, c
 {
     going_on *g = arg;
     bool first = clv_spmd_rank(spmd) == 0;
-    (void)in;
     if (g->way == ALL_COMPUTE)
         sleep_ms(1000);
     if (g->way == ALL_GO_ON && first)
@@ -768,7 +744,7 @@ static clv_status go_on(void *arg, clv_spmd *spmd, const clv_local_tensor *in, c
     while ((g->way == ONE_GOES_ON && clv_spmd_rank(spmd) == 2) || g->way == ALL_GO_ON) {
         sleep_ms(5);
         if (atomic_load(&g->end)) {
-            ((float *)out[0].data)[0] = 7; /* late: it is nobody's any more */
+            ((float *)out[0].data)[0] = 7; /* late: the memory is no longer used */
             break;
         }
     }
@@ -778,7 +754,6 @@ static clv_status go_on(void *arg, clv_spmd *spmd, const clv_local_tensor *in, c
 static void test_going_on(void **state)
 {
     static const char *const transports[] = {"threads", "mailbox"};
-    (void)state;
     for (int t = 0; t < 2; t++)
         for (way w = ONE_GOES_ON; w <= OTHERS_TALK; w++) {
             clv_error err = {0};
@@ -817,7 +792,6 @@ typedef struct busy {
 
 static clv_status nothing(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out, clv_error *err)
 {
-    (void)arg, (void)spmd, (void)in, (void)out, (void)err;
     return CLV_OK;
 }
 
@@ -840,7 +814,6 @@ static clv_status call_inside(void *arg, clv_spmd *spmd, const clv_local_tensor 
                               clv_error *err)
 {
     pthread_t thread;
-    (void)in, (void)out;
     if (clv_spmd_rank(spmd) == 0)
         call_all(arg);
     if (clv_spmd_rank(spmd) == 1) {
@@ -858,7 +831,6 @@ static void test_in_use(void **state)
     clv_graph *graph = must_graph("x=2");
     clv_program *program;
     clv_value w = clv_state(graph, "w", CLV_F32, 1, (int64_t[]){7}, NULL, (clv_init){CLV_INIT_ONES, 0});
-    (void)state;
     clv_output(graph, "w2", w, NULL);
     must(clv_compile(&program, graph, NULL, &err), &err);
     clv_session *session = new_session(clv_program_mesh(program), 5000, 0); /* the calls inside are of this one */
@@ -870,7 +842,7 @@ static void test_in_use(void **state)
             assert_int_equal(calls[i].status[k], CLV_EINVAL);
         expect(CLV_EINVAL, CLV_EINVAL, &calls[i].error, "clv_spmd_run: another call uses this session");
         calls[i].error = (clv_error){0};
-        call_all(&calls[i]); /* and now nobody does */
+        call_all(&calls[i]); /* and now no rank does */
         for (int k = 0; k < 6; k++)
             assert_int_equal(calls[i].status[k], CLV_OK);
     }
@@ -883,7 +855,6 @@ static void test_in_use(void **state)
 static clv_status return_it(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
                             clv_error *err)
 {
-    (void)in, (void)out;
     if (clv_spmd_rank(spmd) != 1)
         return CLV_OK;
     clv_fail(err, CLV_EIO, "went on from this");
@@ -892,7 +863,6 @@ static clv_status return_it(void *arg, clv_spmd *spmd, const clv_local_tensor *i
 
 static void test_statuses(void **state)
 {
-    (void)state;
     for (int k = 0; k < 4; k++) {
         int code = (int[]){-5, 12345, 18, CLV_ESHAPE}[k];
         clv_error err = {0};
@@ -952,7 +922,6 @@ static clv_status refuse(void *arg, clv_spmd *spmd, const clv_local_tensor *in, 
     clv_error e = {0};
     clv_local_tensor y, partial;
     const clv_local_tensor *x = &in[0]; /* f32[6,4] 'x,_' */
-    (void)arg, (void)out;
     CLV_TRY(clv_spmd_zeros(&partial, spmd, CLV_F32, 1, (int64_t[]){6}, "_ + max{x}", err));
     CLV_TRY(refused(clv_spmd_all_reduce(&y, spmd, x, CLV_REDUCTION_SUM, "x", &e), CLV_EINVAL, &e, "different elements",
                     err));
@@ -989,7 +958,6 @@ static clv_status refuse(void *arg, clv_spmd *spmd, const clv_local_tensor *in, 
 static clv_status leave_as_it_is(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
                                  clv_error *err)
 {
-    (void)arg, (void)spmd, (void)err;
     out[0] = in[0];
     return CLV_OK;
 }
@@ -997,7 +965,6 @@ static clv_status leave_as_it_is(void *arg, clv_spmd *spmd, const clv_local_tens
 static clv_status leave_nothing(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
                                 clv_error *err)
 {
-    (void)arg, (void)in, (void)err;
     clv_spmd_free(spmd, &out[0]);
     return CLV_OK;
 }
@@ -1012,7 +979,6 @@ static void test_refusals(void **state)
     clv_spmd_output out = {type, "_,x", y}, nowhere = {type, "x,_", NULL}, other_axis = {type, "_,_ + sum{y}", y};
     clv_spmd_input addends = {type, "_,_ + sum{x}", x};
     clv_spmd_options groups = {.n_groups = 1}, fewer = {.n_groups = -1};
-    (void)state;
     must(clv_spmd_run(session, refuse, NULL, &in, 1, NULL, 0, NULL, &err), &err);
     assert_int_equal(clv_spmd_run(NULL, refuse, NULL, NULL, 0, NULL, 0, NULL, NULL), CLV_EINVAL);
     expect(clv_spmd_run(session, NULL, NULL, NULL, 0, NULL, 0, NULL, &err), CLV_EINVAL, &err, "a function");

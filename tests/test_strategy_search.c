@@ -2,19 +2,15 @@
  * and its gradient, on random shapes, meshes, layouts at hand, targets and weights that stay in place. CLV_SEED runs
  * one case, CLV_CASES that many. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
-
 #include "gpt_block.h"
 #include "partition/passes/passes.h"
 #include "partition/sharding/sharding_projection.h"
+#include "unit_test.h"
 
 enum { CASES = 40, OPS_A_CASE = 6, MOST_ASSIGNMENTS = 500 };
 
@@ -293,7 +289,6 @@ static void test_chooses_as_one_by_one(void **state)
 {
     const char *seed = getenv("CLV_SEED"), *cases = getenv("CLV_CASES");
     int compared = 0;
-    (void)state;
     if (seed) {
         run_case(strtoull(seed, NULL, 10));
         return;
@@ -372,7 +367,6 @@ static void test_many_axes(void **state)
                          .traffic_factor = 1,
                          .host = {5e-6, 3e11},
                          .network = {2e-5, 2e10}};
-    (void)state;
     for (int d = 0; d < CLV_DTYPE_COUNT; d++)
         hosts.flops_per_s[d] = 1e14;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {

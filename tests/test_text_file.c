@@ -1,15 +1,10 @@
 /* test_text_file.c - files of text: what they are, their first bytes say, whatever their names; gzip, byte order marks
  * and line ends of all kinds; arrays of JSON as lines; and what is refused by what it is. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "unit_test.h"
 #include <zlib.h>
 
 #include "io/files/file.h"
@@ -78,7 +73,6 @@ static void expect(const char *name, const char *bytes, size_t size, clv_text_fo
 
 static void test_forms(void **state)
 {
-    (void)state;
     EXPECT("a", "", CLV_TEXT_PLAIN, "");
     EXPECT("a.jsonl", "text", CLV_TEXT_JSON_LINES, "text");
     EXPECT("a.NDJSON.gz", "text", CLV_TEXT_JSON_LINES, "text"); /* its name says gzip, and it is none */
@@ -117,7 +111,6 @@ static void test_arrays(void **state)
                                         "[{\"a\": \"]\\\"}"};
     char *text;
     size_t size;
-    (void)state;
     EXPECT("a.json", "[{\"a\": [1, {\"b\": 2}]},\n {\"a\": \"],\\\"{\\\\\"}, 7]\r\n", CLV_TEXT_JSON_ARRAY,
            " {\"a\": [1, {\"b\": 2}]}\n  {\"a\": \"],\\\"{\\\\\"}\n 7  ");
     EXPECT("a", "\xef\xbb\xbf [ {\n} ] \n", CLV_TEXT_JSON_ARRAY, "   { }    ");
@@ -131,7 +124,7 @@ static void test_arrays(void **state)
         }
 }
 
-/* What stands behind a member is zeros, or another member whose text is read; what is neither is damage. */
+/* After a gzip member come zeros, or another member, which is read; anything else is damage. */
 static void test_behind_gzip(void **state)
 {
     enum { ZEROS = 300000 };
@@ -142,14 +135,13 @@ static void test_behind_gzip(void **state)
     char *bytes, *got, *longer;
     size_t size, n;
     clv_error err = {0};
-    (void)state;
     assert_int_equal(clv_file_read(&bytes, &size, put_gzip("a", "text", 4, "wb"), ZEROS, NULL), CLV_OK);
     longer = calloc(2 * size + ZEROS, 1);
     memcpy(longer, bytes, size);
     must(read_by(&got, &n, put("zeros", longer, size + ZEROS), 3, &err), &err);
     assert_string_equal(got, "text");
     free(got);
-    /* The next member begins before, at and behind the end of the reader's buffer, and far behind. */
+    /* The next member begins before, at and after the end of the reader's buffer, and far after. */
     const size_t edge = (1 << 18) - size, zeros[] = {edge - 1, edge, edge + 1, edge + 2, ZEROS};
     for (size_t i = 0; i < sizeof zeros / sizeof zeros[0]; i++) {
         memset(longer + size, 0, ZEROS + size);
@@ -177,7 +169,6 @@ static void test_gzip(void **state)
     char *text = malloc(N), *got, *bytes;
     size_t size;
     clv_error err = {0};
-    (void)state;
     for (int i = 0; i < N; i++)
         text[i] = (char)('a' + (i * 7 + i / 1000) % 26);
     const char *path = put_gzip("a", text, N / 2, "wb");
@@ -238,7 +229,6 @@ static void test_refused(void **state)
         SAYS("version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer"),
     };
     clv_text_file *f;
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         for (int zipped = 0; zipped < 2; zipped++) {
             clv_error err = {0};
@@ -258,7 +248,6 @@ static void test_refused(void **state)
 /* Texts that only look like something else. */
 static void test_not_refused(void **state)
 {
-    (void)state;
     EXPECT("a", "<!DOCTYPE html>", CLV_TEXT_PLAIN, "<!DOCTYPE html>");
     EXPECT("a", "BZh is a word", CLV_TEXT_PLAIN, "BZh is a word");
     EXPECT("a", "{\"error\": \"text\"}", CLV_TEXT_JSON_LINES, "{\"error\": \"text\"}");
@@ -274,7 +263,6 @@ static void test_fasta(void **state)
     clv_fasta_reader f = clv_fasta_reader_new(text, sizeof text - 1);
     clv_fasta_record r;
     clv_error err = {0};
-    (void)state;
     for (int i = 0; i < 3; i++) {
         must(clv_fasta_reader_next(&r, &f, &err), &err);
         assert_int_equal(r.name_size, strlen(names[i]));

@@ -1,14 +1,11 @@
 /* test_tokenizer.c - tokenizers against the `tokenizers` library (tests/golden/make_tokenizer.py), UTF-8, and a real
  * model's greedy text at several degrees; patterns with code of their own against PCRE2. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "unit_test.h"
 #include <jansson.h>
 
 #include "base/text/utf8.h"
@@ -66,7 +63,6 @@ static void test_goldens(void **state)
                                         "falcon",        "t5",
                                         "unigram_bytes", "first_bpe",
                                         "letters",       "ties"};
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char folder[2048], file[4096], name[64];
         clv_error err = {0};
@@ -103,7 +99,6 @@ static void repairs_to(const char *text, size_t size, const char *want)
 /* As Python's bytes.decode("utf-8", "replace"). */
 static void test_utf8(void **state)
 {
-    (void)state;
     repairs_to("a\x80z", 3, "a" BAD "z");
     repairs_to("\xe2\x82", 2, BAD);
     repairs_to("\xe2\x82\xac", 3, "\xe2\x82\xac");
@@ -194,7 +189,6 @@ static void test_known_patterns(void **state)
     const char *const expressions[] = {clv_gpt2_pattern.expression, HEAD "\\p{N}{1,3}" TAIL, HEAD "\\p{N}" TAIL};
     uint32_t *all = malloc((LAST_CHARACTER + 1) * sizeof *all);
     char text[4 * LONGEST];
-    (void)state;
     assert_non_null(all);
     size_t n = assigned_characters(all);
     assert_true(n > 280000);
@@ -219,7 +213,6 @@ static void test_oniguruma_syntax(void **state)
         {"a{1,2}+", "aaab", 0, 3}, /* an interval that is repeated, not a possessive one */
         {"a{,2}", "aaab", 0, 2},   {"a++", "aaab", 0, 3}, {"(?m).+", "a\nb", 0, 3}, {"^b", "a\nb", 2, 3},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         clv_regex *regex = compiled(cases[i].expression);
         clv_regex_iterator walk = {.regex = regex, .text = span_of(cases[i].text)};
@@ -242,7 +235,6 @@ static void test_streaming_of_bytes(void **state)
     clv_error err = {0};
     clv_tokenizer *t;
     clv_streaming_detokenizer stream = {0};
-    (void)state;
     path_of(folder, sizeof folder, "CLV_SOURCE_DIR", "tests/golden/tokenizer/unigram_bytes");
     assert_int_equal(clv_tokenizer_open(&t, folder, &err), CLV_OK);
     for (int64_t i = 0; i < 4; i++) {
@@ -267,7 +259,6 @@ static void test_streaming(void **state)
     clv_tokenizer *t;
     clv_streaming_detokenizer stream = {0};
     int64_t *ids, n;
-    (void)state;
     path_of(folder, sizeof folder, "CLV_SOURCE_DIR", "tests/golden/tokenizer/normalizer");
     assert_int_equal(clv_tokenizer_open(&t, folder, &err), CLV_OK);
     assert_int_equal(clv_tokenizer_encode(t, text, strlen(text), true, &ids, &n, &err), CLV_OK);
@@ -295,7 +286,6 @@ static void test_stories(void **state)
         "a big, red ball. She wanted to play with it, but it was too high.";
     static const int degrees[] = {1, 2, 3, 4, 8};
     char model[4096], command[8192], first[4096] = "", out[4096];
-    (void)state;
     if (!getenv("CLV_SHARED") || access(path_of(model, sizeof model, "CLV_SHARED", "models/stories260K"), R_OK) != 0) {
         print_message("skipped: there is no shared/models/stories260K\n");
         skip();

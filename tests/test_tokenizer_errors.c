@@ -1,16 +1,12 @@
 /* test_tokenizer_errors.c - what no tokenizer is made of: each message names the file, the field and the reason. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cleave/tokenizer.h"
+#include "unit_test.h"
 
 static void write_text(const char *path, const char *text, size_t size)
 {
@@ -102,7 +98,6 @@ static void model(const char *json, clv_status status, const char *message)
 static void test_file(void **state)
 {
     char *deep = malloc(30001);
-    (void)state;
     assert_non_null(deep);
     open_text(whole, strlen(whole), CLV_OK, "");
     for (size_t size = 0; size < strlen(whole); size++)
@@ -123,7 +118,6 @@ static void test_file(void **state)
 
 static void test_ids(void **state)
 {
-    (void)state;
     refused("\"b\":2", "\"b\":-1", CLV_EFORMAT, "the id of 'b' must be 0 to");
     refused("\"b\":2", "\"b\":4294967296", CLV_EFORMAT, "the id of 'b' must be 0 to");
     refused("\"b\":2", "\"b\":1.5", CLV_EFORMAT, "the id of 'b' must be 0 to");
@@ -137,7 +131,6 @@ static void test_ids(void **state)
 
 static void test_bpe(void **state)
 {
-    (void)state;
     refused("\"a b\"", "\"a\"", CLV_EFORMAT, "the model BPE: merge 1 is not \"a b\" or [\"a\", \"b\"]");
     refused("\"a b\"", "\"a b b\"", CLV_EFORMAT, "merge 1 is not");
     refused("\"a b\"", "[\"a\"]", CLV_EFORMAT, "merge 1 is not");
@@ -162,7 +155,6 @@ static void test_bpe(void **state)
 
 static void test_word_models(void **state)
 {
-    (void)state;
     model("{\"type\":\"WordPiece\",\"vocab\":{\"<u>\":0}}", CLV_EFORMAT,
           "the model WordPiece: \"unk_token\" is missing");
     model("{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"vocab\":{\"<u>\":0}}", CLV_EFORMAT,
@@ -183,7 +175,6 @@ static void test_word_models(void **state)
 
 static void test_added(void **state)
 {
-    (void)state;
     refused("\"id\":0", "\"id\":-1", CLV_EFORMAT, "\"id\" is -1");
     refused("\"id\":0", "\"id\":1.5", CLV_EFORMAT, "\"id\" is 1.5, valid are integers from 0 to");
     refused("\"id\":0", "\"id\":4294967296", CLV_EFORMAT, "\"id\" is 4294967296");
@@ -212,7 +203,6 @@ static void test_normalizer(void **state)
     static const char unknown[] = "the normalizer 'Other' is not supported; valid: Prepend, Replace, Strip, "
                                   "Lowercase, NFC, NFD, NFKC, NFKD, BertNormalizer, StripAccents, Nmt, Precompiled, "
                                   "ByteLevel, Sequence";
-    (void)state;
     normalizer("{\"type\":\"Other\"}", CLV_EUNSUPPORTED, unknown);
     normalizer("7", CLV_EUNSUPPORTED, "the normalizer ''");
     normalizer("{\"type\":\"Sequence\"}", CLV_EFORMAT, "the normalizer Sequence: \"normalizers\" must be a list");
@@ -233,7 +223,6 @@ static void test_normalizer(void **state)
 static void test_pre_tokenizer(void **state)
 {
     char many[512] = "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Whitespace\"}";
-    (void)state;
     pre_tokenizer("{\"type\":\"UnicodeScripts\"}", CLV_EUNSUPPORTED,
                   "the pre-tokenizer 'UnicodeScripts' is not supported; valid: Metaspace, ByteLevel, Split, "
                   "BertPreTokenizer, Whitespace, WhitespaceSplit, Punctuation, Digits, "
@@ -271,7 +260,6 @@ static void test_pre_tokenizer(void **state)
 static void test_post_processor(void **state)
 {
     char many[2048] = "{\"type\":\"Sequence\",\"processors\":[";
-    (void)state;
     for (int i = 0; i < 17; i++) {
         strcat(many, i > 0 ? "," : "");
         strcat(many, "{\"type\":\"BertProcessing\",\"cls\":[\"<u>\",0],\"sep\":[\"<u>\",0]}");
@@ -313,7 +301,6 @@ static void test_post_processor(void **state)
 
 static void test_decoder(void **state)
 {
-    (void)state;
     decoder("{\"type\":\"Other\"}", CLV_EUNSUPPORTED,
             "the decoder 'Other' is not supported; valid: Replace, ByteFallback, Fuse, Strip, Metaspace, ByteLevel, "
             "WordPiece, BPEDecoder, CTC, Sequence");
@@ -336,7 +323,6 @@ static void test_literals(void **state)
     char path[4096], *out;
     size_t size;
     clv_tokenizer *t;
-    (void)state;
     write_text(in_build(path, sizeof path, FILE_NAME), text, strlen(text));
     assert_int_equal(clv_tokenizer_open(&t, path, NULL), CLV_OK);
     assert_int_equal(clv_tokenizer_decode(t, (int64_t[]){0, 1, 2, 3, 4}, 5, &out, &size, NULL), CLV_OK);
@@ -377,7 +363,6 @@ static void test_vocab(void **state)
     static const char bert[] = "{\"model_type\":\"bert\"}", esm[] = "{\"model_type\":\"esm\"}";
     static const char bert_lines[] = "[PAD]\n[UNK]\r\n[CLS]\n[SEP]\n[MASK]\na";
     static const char esm_lines[] = "<cls>\n<pad>\n<eos>\n<unk>\n L \n<mask>\n";
-    (void)state;
     vocab(bert_lines, strlen(bert_lines), bert, "{}", CLV_OK, "");
     vocab(esm_lines, strlen(esm_lines), esm, "{}", CLV_OK, "");
     vocab(bert_lines, strlen(bert_lines), esm, "{\"tokenizer_class\":\"BertTokenizerFast\"}", CLV_OK, "");
@@ -408,7 +393,6 @@ static void test_nothing_there(void **state)
     char folder[2048];
     clv_error err = {0};
     clv_tokenizer *t;
-    (void)state;
     in_build(folder, sizeof folder, "test_tokenizer_nothing");
     mkdir(folder, 0777);
     assert_int_equal(clv_tokenizer_open(&t, folder, &err), CLV_ENOTFOUND);

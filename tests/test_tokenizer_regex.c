@@ -1,15 +1,11 @@
 /* test_tokenizer_regex.c - regular expressions, Unigram and Precompiled: what no tokenizer is made of, and texts
  * that one has no ids for. Each message names the file, the component, the pattern and the reason. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cleave/tokenizer.h"
+#include "unit_test.h"
 
 #define FILE_NAME "test_tokenizer_regex.json"
 #define UNIGRAM   "\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<u>\",0],[\"a\",-1.5]]}"
@@ -90,7 +86,6 @@ static void test_patterns(void **state)
         {"(a+)+$|\\\\p{Han}{,2}", "", CLV_OK},
     };
     char deep[600] = "";
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         split(rows[i].pattern, rows[i].status, rows[i].message);
     for (int i = 0; i < 180; i++)
@@ -110,7 +105,6 @@ static void test_pattern_fields(void **state)
     static const char splits[] = "{\"pre_tokenizer\":{\"type\":\"Split\",%s,\"invert\":false}," UNIGRAM "}",
                       replaces[] = "{\"normalizer\":{\"type\":\"Replace\",\"content\":\"\",%s}," UNIGRAM "}";
     static const char must_be[] = "\"pattern\" must be {\"Regex\": ...} or {\"String\": ...}";
-    (void)state;
     part(splits, "\"pattern\":{\"String\":\".\"},\"behavior\":\"MergedWithNext\"", CLV_OK, "");
     part(splits, "\"pattern\":{\"String\":\"\"},\"behavior\":\"Isolated\"", CLV_OK, "");
     part(splits, "\"pattern\":{\"Other\":\".\"},\"behavior\":\"Isolated\"", CLV_EFORMAT, must_be);
@@ -131,7 +125,6 @@ static void test_pattern_fields(void **state)
 static void test_unigram(void **state)
 {
     static const char models[] = "{\"model\":{\"type\":\"Unigram\",%s}}";
-    (void)state;
     part(models, "\"unk_id\":0,\"vocab\":[[\"<u>\",0],[\"a\",-1.5],[\"a\",-2]]", CLV_OK, "");
     part(models, "\"unk_id\":null,\"vocab\":[[\"a\",0.0]]", CLV_OK, "");
     part(models, "\"unk_id\":2,\"vocab\":[[\"<u>\",0],[\"a\",-1]]", CLV_EFORMAT, "the model Unigram: \"unk_id\" is 2");
@@ -153,7 +146,6 @@ static void test_unigram_ties(void **state)
         const char *unknown, *score; /* "unk_id"; the score of "a", before an unknown "b" */
         int64_t n, ids[2];
     } cases[] = {{"0", "10.0", 1, {2}}, {"null", "10.0", 1, {2}}, {"0", "11.0", 2, {1, 0}}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char json[256];
         int64_t *ids, n;
@@ -175,7 +167,6 @@ static const char precompiled[] = "{\"normalizer\":{\"type\":\"Precompiled\",\"p
 
 static void test_precompiled(void **state)
 {
-    (void)state;
     part(precompiled, "\"BAAAAAAAAAA=\"", CLV_OK, "");
     part(precompiled, "null", CLV_EFORMAT, "\"precompiled_charsmap\" must be a string");
     part(precompiled, "\"\"", CLV_EFORMAT, "is broken: a trie of 0 bytes in 0");
@@ -221,7 +212,6 @@ static void test_texts(void **state)
         {"\"DAAAAACAAQBhDQAA////f8OpAA==\"", CLV_EFORMAT},
     };
     char json[1024], text[100] = "";
-    (void)state;
     encodes(without, "aa", CLV_OK, "");
     encodes(without, "a\xc3\xa9", CLV_EINVAL, "'\xc3\xa9' is in no token, and the tokenizer's \"unk_id\" is null");
     memset(text, 'a', 75);

@@ -2,15 +2,9 @@
 #include <jansson.h>
 #include <math.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#include <cmocka.h>
 
 #include "cleave/nn.h"
 #include "cleave/op.h"
@@ -22,6 +16,7 @@
 #include "must.h"
 #include "runtime/session/session_internal.h"
 #include "sleeping_op.h"
+#include "unit_test.h"
 
 enum { B = 4, S = 12, M = 24, HEADS = 6, LAYERS = 2, RUNS = 4, MOST_ROWS = 512, DEPTH = 8, LATE_MS = 60 };
 
@@ -184,7 +179,7 @@ static void check_rows(const slices *all, int ranks)
     }
 }
 
-/* What moves beside ops is done when it is waited for. */
+/* An overlapped transfer has ended when it is waited for. */
 static void check_transfers(const slices *all)
 {
     for (int i = 0; i < all->n; i++) {
@@ -403,19 +398,16 @@ static void check_meshes(const char *transport)
 
 static void test_threads(void **state)
 {
-    (void)state;
     check_meshes("threads");
 }
 
 static void test_mailbox(void **state)
 {
-    (void)state;
     check_meshes("mailbox");
 }
 
 static void test_multi_process(void **state)
 {
-    (void)state;
     check_meshes(NULL);
 }
 
@@ -440,12 +432,11 @@ static clv_program *napping(void)
     return program;
 }
 
-/* Those that wait wait as long as the last sleeps, which waits for nobody; their collectives themselves are short. */
+/* Ranks wait as long as the last one sleeps, which waits for none; their transfers are short. */
 static void test_who_waits(void **state)
 {
     clv_error err = {0};
     double waited[3] = {0}, slept = 0, talked[3] = {0};
-    (void)state;
     clv_program *program = napping();
     clv_session *session = session_for(program, NULL);
     must(clv_trace_begin(session, &err), &err);
@@ -522,14 +513,12 @@ static void check_failed(bool alone)
 
 static void test_failed(void **state)
 {
-    (void)state;
     check_failed(false);
     check_failed(true);
 }
 
 static void test_failed_apart(void **state)
 {
-    (void)state;
     check_failed(true);
 }
 
@@ -539,7 +528,6 @@ static void test_failed_apart(void **state)
 static void test_steps(void **state)
 {
     clv_error err = {0};
-    (void)state;
     clv_program *program = blocks("model=2", "megatron", false), *other = blocks("model=2", "megatron", false);
     clv_session *session = session_for(program, NULL);
     must(clv_trace_step(session, 1, &err), &err); /* nothing where none was begun */
@@ -592,7 +580,6 @@ static void test_steps(void **state)
 static void test_order(void **state)
 {
     clv_error err = {0};
-    (void)state;
     clv_trace_op op = {.name = "a.mlp.b", .kind = "all_reduce", .axes = "x", .layer = -1, .moves = true, .bytes = 8};
     clv_trace_program program = {1, &op};
     assert_int_equal(sizeof(clv_trace_event), 40); /* as trace.h says */
@@ -648,7 +635,6 @@ static void write_file(const char *name, const char *text)
 static void test_table(void **state)
 {
     static char out[CLI_OUTPUT];
-    (void)state;
     write_file("made.json",
                HEAD SLICE("step", "40", "") "," SLICE("compute", "10", "") "," SLICE(
                    "collective", "30", ",\"bytes\":64") "," SLICE("waiting", "20", ",\"stealing\":12") "]}");
@@ -675,7 +661,6 @@ static void test_table(void **state)
 
 static void test_bad_files(void **state)
 {
-    (void)state;
     write_file("bad.json", "{}");
     cli_expect(1, "is no trace of ours", "trace {d}/bad.json");
     write_file("bad.json", "[]");
@@ -707,7 +692,6 @@ static void test_bad_files(void **state)
 
 static void test_command(void **state)
 {
-    (void)state;
     cli_expect(0, "median_ms",
                "bench block --layers 1 --hidden 32 --heads 2 --ffn 64 --seq 8 --batch 2 --train -tp 2 "
                "--iterations 3 --trace-out {d}/block.json");

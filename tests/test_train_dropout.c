@@ -1,15 +1,9 @@
 /* test_train_dropout.c - dropout: the same elements on every mesh, others in each step, none where a loss is only
  * looked at; and no rank says a word more for it. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/plan.h"
 #include "cleave/train.h"
@@ -18,6 +12,7 @@
 #include "must.h"
 #include "ops/builtin_ops.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 enum { BATCH = 4, SEQ = 8, STEPS = 5, VOCAB = 33 };
 
@@ -130,7 +125,6 @@ static bool differ(const double *a, const double *b)
 static void test_meshes(void **state)
 {
     static const char *const families[] = {"llama", "gpt2", "bert", "esm"};
-    (void)state;
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         double alone[STEPS], split_up[STEPS], without[STEPS];
         train_on(&one, families[f], attention, 3, alone);
@@ -186,7 +180,6 @@ static void check_masks(rates p)
 
 static void test_masks(void **state)
 {
-    (void)state;
     check_masks((rates){0.3, 0});
     check_masks(attention);
 }
@@ -204,7 +197,6 @@ static void test_ways(void **state)
                 {CLV_RECOMPUTE_NONE, 1, 2, &one},      {CLV_RECOMPUTE_FULL, 1, 2, &splits[1]},
                 {CLV_RECOMPUTE_FULL, 2, 2, &splits[8]}};
     double losses[sizeof ways / sizeof *ways][STEPS];
-    (void)state;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         clv_error err = {0};
         const clv_lr_schedule schedule = {.peak = 0.003, .floor = 0.003, .steps = STEPS};
@@ -256,7 +248,6 @@ static int64_t peak_of(const split *on, rates p)
 
 static void test_moves_nothing(void **state)
 {
-    (void)state;
     for (int s = 0; s < SPLITS; s++) {
         int steps, more = 0;
         double bytes = moved(&splits[s], none, &steps);
@@ -269,7 +260,6 @@ static void test_moves_nothing(void **state)
 /* cleave plan has it, too. */
 static void test_plan(void **state)
 {
-    (void)state;
     for (int s = 0; s < SPLITS; s++) {
         clv_program *program;
         clv_memory planned = {.size = sizeof planned}, taken = {.size = sizeof taken};
@@ -298,7 +288,6 @@ static void test_resume(void **state)
 {
     double whole[STEPS], gone_on[STEPS];
     clv_error err = {0};
-    (void)state;
     train_on(&splits[0], "llama", both, 3, whole);
     trained t = begin(&splits[0], "llama", both, 3);
     train(&t, 2, gone_on);
@@ -318,7 +307,6 @@ static void test_refused(void **state)
     clv_model *model = open_model(&one, "llama");
     clv_trainer *trainer;
     clv_graph *graph;
-    (void)state;
     for (size_t i = 0; i < 2 * sizeof no_rates / sizeof *no_rates; i++) {
         const double p = no_rates[i / 2];
         clv_error err = {0};
@@ -342,7 +330,6 @@ static void test_steps_differ(void **state)
     clv_graph *graph = must_graph(splits[0].mesh);
     clv_error err = {0};
     int n = 0;
-    (void)state;
     clv_model_train_step(graph, model,
                          &(clv_model_graph_options){.size = sizeof(clv_model_graph_options),
                                                     .batch = BATCH,

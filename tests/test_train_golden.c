@@ -2,15 +2,8 @@
  * trained on one batch (golden/make_train.py), and of adapters that PEFT did (golden/make_lora.py), on every kind of
  * mesh. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "golden/lora.h"
 #include "golden/train.h"
@@ -18,6 +11,7 @@
 #include "golden_training.h"
 #include "must.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { TRAININGS = sizeof trainings / sizeof trainings[0], ADAPTED = sizeof adapted / sizeof adapted[0] };
 
@@ -122,7 +116,6 @@ static void follow_everywhere(const course *c)
 
 static void test_follows_torch(void **state)
 {
-    (void)state;
     for (int t = 0; t < TRAININGS; t++) {
         const course c = course_of(t);
         follow_everywhere(&c);
@@ -131,7 +124,6 @@ static void test_follows_torch(void **state)
 
 static void test_follows_peft(void **state)
 {
-    (void)state;
     for (int t = 0; t < ADAPTED; t++) {
         const course c = course_of_adapters(t);
         follow_everywhere(&c);

@@ -1,21 +1,14 @@
 /* test_train_golden_bf16.c - twenty updates in bf16 follow torch's in bf16: over all of them losses are no further from
  * those, in the mean square, than torch's own are from its losses in f32 (golden/make_train.py), on every kind of mesh.
  */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "golden/train.h"
 #include "golden/train_bf16.h"
 #include "golden_path.h"
 #include "golden_training.h"
 #include "must.h"
+#include "unit_test.h"
 
 enum { TRAININGS = sizeof trainings_bf16 / sizeof trainings_bf16[0] };
 
@@ -88,7 +81,6 @@ static void assert_within(const distances *d, double times, const char *of, int 
  * in common add: torch by its "sdpa" is off its "eager" by as much. */
 static void test_follows_torch(void **state)
 {
-    (void)state;
     for (int s = 0; s < SPLITS; s++) {
         distances all = {0};
         for (int t = 0; t < TRAININGS;) {

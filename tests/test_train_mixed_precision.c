@@ -1,15 +1,9 @@
 /* test_train_mixed_precision.c - training in 16 bits: f32 copies that begin, are saved and are gone on from at full
  * precision, in whichever dtype; models that are saved in the dtype of the run; the same on every mesh. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/plan.h"
 #include "cleave/train.h"
@@ -18,6 +12,7 @@
 #include "trained_model.h"
 #include "temp_folder.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 enum { BATCH = 4, SEQ = 8, STEPS = 6, VOCAB = 50, GAINS = 24, ELEMS = VOCAB * GAINS };
 
@@ -116,7 +111,6 @@ static void assert_same_weights(const trained *a, const trained *b)
 static void test_copies_begin_exact(void **state)
 {
     double losses[STEPS];
-    (void)state;
     trained f32 = begin(&splits[0], NULL, CLV_F32, CLV_OPTIMIZER_ADAMW);
     trained bf16 = begin(&splits[1], NULL, CLV_BF16, CLV_OPTIMIZER_ADAMW);
     assert_same_weights(&f32, &bf16);
@@ -144,7 +138,6 @@ static void test_saved_in_its_dtype(void **state)
     clv_error err = {0};
     clv_safetensors *file;
     const clv_safetensor *tensor;
-    (void)state;
     trained bf16 = begin(&splits[1], NULL, CLV_BF16, CLV_OPTIMIZER_ADAMW);
     train(&bf16, 2, losses);
     must(clv_trainer_save(bf16.trainer, in_folder("bf16"), &err), &err);
@@ -201,7 +194,6 @@ static void goes_on(clv_dtype from, clv_dtype to, clv_optimizer optimizer, int s
 static void test_goes_on_in_either(void **state)
 {
     static const clv_dtype dtypes[] = {CLV_F32, CLV_BF16};
-    (void)state;
     for (int from = 0; from < 2; from++)
         for (int to = 0; to < 2; to++)
             for (int o = 0; o < 3; o++)
@@ -215,7 +207,6 @@ static void test_goes_on_in_either(void **state)
 static void test_meshes_agree(void **state)
 {
     double one[STEPS], f32[STEPS], here[STEPS];
-    (void)state;
     trained t = begin(&splits[0], NULL, CLV_F32, CLV_OPTIMIZER_ADAMW);
     train(&t, STEPS, f32);
     end(&t);
@@ -262,7 +253,6 @@ static void plans_alike(const split *on, clv_dtype dtype)
 
 static void test_plans(void **state)
 {
-    (void)state;
     for (int s = 0; s < SPLITS; s++) {
         plans_alike(&splits[s], CLV_F32);
         plans_alike(&splits[s], CLV_BF16);
@@ -306,7 +296,6 @@ static void count_bytes(double *bf16, double *all, const clv_program *program)
 static void test_gradients_are_carried(void **state)
 {
     double none, whole, bf16, all;
-    (void)state;
     for (int s = 0; s < SPLITS; s++) {
         clv_program *exact = planned(&splits[s], CLV_COMM_F32), *rounded = planned(&splits[s], CLV_COMM_BF16);
         count_bytes(&none, &whole, exact);

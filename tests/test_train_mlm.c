@@ -1,20 +1,13 @@
 /* test_train_mlm.c - training of encoders: padding that reaches nothing, steps of which no label counts, and logits
  * that are nowhere whole. (What they learn is compared with torch's in test_train_golden.) */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/train.h"
 #include "golden_path.h"
 #include "must.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 enum { BATCH = 3, SEQ = 6, STEPS = 4, PAD = 1, MASK = 32 };
 
@@ -62,11 +55,10 @@ static batch batch_with(int32_t junk)
     return b;
 }
 
-/* What stands in padding changes no bit, and the loss asked of the same rows is that of the step. */
+/* The content of padding changes no bit, and the loss of the same rows is that of the step. */
 static void test_padding_reaches_nothing(void **state)
 {
     static const char *const models[] = {"esm", "esm_norm", "bert"};
-    (void)state;
     for (int m = 0; m < 3; m++) {
         clv_error err = {0};
         clv_model *model = open_model(models[m], "data=2,model=2", "megatron");
@@ -98,7 +90,6 @@ static void test_padding_refused(void **state)
     clv_trainer *t = new_trainer(model, SEQ, 1), *whole = new_trainer(model, SEQ, 0);
     batch b = batch_with(PAD);
     double loss;
-    (void)state;
     assert_int_equal(clv_trainer_step(whole, b.ids, b.labels, b.mask, NULL, &err), CLV_EINVAL);
     assert_non_null(strstr(err.message, "padding_mask"));
     memset(b.mask + 2 * SEQ, 0, SEQ);
@@ -118,7 +109,6 @@ static void test_no_label(void **state)
     clv_trainer *t = new_trainer(model, SEQ, 1);
     batch b = batch_with(PAD), none = batch_with(PAD);
     double before, after;
-    (void)state;
     for (int i = 0; i < BATCH * SEQ; i++)
         none.labels[i] = CLV_IGNORE_INDEX;
     for (int i = 0; i < STEPS; i++) {
@@ -174,7 +164,6 @@ static void expect_split_logits(const char *name, const char *mesh, const char *
 static void test_logits_are_split(void **state)
 {
     static const char *const models[] = {"esm", "esm_norm", "bert", "llama"};
-    (void)state;
     for (int m = 0; m < 4; m++) {
         expect_split_logits(models[m], "model=2", "megatron", BATCH, 2);
         expect_split_logits(models[m], "model=3", "megatron", BATCH, 3);

@@ -1,17 +1,12 @@
 /* test_train_transports.c - training steps, whole and in microbatches, in f32 and bf16 by every optimizer: losses go
  * down on each kind of mesh, and every other transport makes the same bits (tests/CMakeLists.txt runs this once more by
  * each). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 #include "cleave/train.h"
 #include "must.h"
 #include "sweep.h"
+#include "unit_test.h"
 
 enum { BATCH = 4, SEQ = 8, STEPS = 4, VOCAB = 50 };
 
@@ -89,7 +84,6 @@ static void train(int split, clv_dtype dtype, clv_optimizer optimizer, int64_t p
 static void test_steps(void **state)
 {
     static const clv_dtype dtypes[] = {CLV_F32, CLV_BF16};
-    (void)state;
     for (int s = 0; s < SPLITS; s++)
         for (int d = 0; d < 2; d++)
             for (int o = CLV_OPTIMIZER_ADAMW; o <= CLV_OPTIMIZER_LION; o++)

@@ -1,19 +1,14 @@
 /* test_trainer.c - training from C: a new model and one from a folder, on any mesh; and what is refused. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/data.h"
 #include "cleave/train.h"
 #include "must.h"
 #include "temp_folder.h"
+#include "unit_test.h"
 
 enum { BATCH = 2, SEQ = 8, STEPS = 6 };
 
@@ -32,7 +27,6 @@ static const clv_trainer_options training = {.batch = BATCH, .seq = SEQ, .schedu
 static int set_up(void **state)
 {
     char path[64];
-    (void)state;
     if (!mkdtemp(folder))
         return -1;
     snprintf(path, sizeof path, "%s/text", folder);
@@ -84,7 +78,6 @@ static void test_training(void **state)
     double alone[STEPS], split[STEPS], again[1];
     clv_model *one, *four, *saved;
     char path[64];
-    (void)state;
     must(clv_mesh_parse(&mesh, "data=2,model=2", &err), &err);
     must(clv_model_new(&one, &sizes, NULL, &err), &err);
     must(clv_model_new(&four, &sizes, &(clv_model_options){.mesh = &mesh, .check = 1}, &err), &err);
@@ -127,7 +120,6 @@ static void test_no_tokenizer(void **state)
     clv_model *m;
     const clv_tokenizer *t;
     clv_model_info small = sizes;
-    (void)state;
     small.vocab = 16;
     small.bos = small.pad = small.mask = -1;
     small.n_eos = 0;
@@ -141,7 +133,6 @@ static void test_model_refused(void **state)
 {
     clv_model *m;
     clv_model_info bad = sizes;
-    (void)state;
     assert_int_equal(clv_model_new(NULL, &sizes, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_model_new(&m, NULL, NULL, NULL), CLV_EINVAL);
     bad.family = "bert";
@@ -193,7 +184,6 @@ static void test_machine(void **state)
     clv_mesh mesh;
     clv_axis_rules rules;
     int steps[2];
-    (void)state;
     larger.hidden = 64, larger.heads = 4, larger.ffn = 256;
     must(clv_mesh_parse(&mesh, "X=4,Y=1", &err), &err);
     must(clv_axis_rules_preset(&rules, "gspmd-2d", &mesh, &err), &err);
@@ -223,7 +213,6 @@ static void test_refused(void **state)
     clv_model *model;
     clv_trainer *t;
     int32_t ids[BATCH * SEQ] = {0}, labels[BATCH * SEQ] = {0};
-    (void)state;
     must(clv_model_new(&model, &sizes, NULL, &err), &err);
     clv_trainer_options o = training;
     assert_int_equal(clv_trainer_new(NULL, model, &o, NULL), CLV_EINVAL);
@@ -268,7 +257,6 @@ static void test_loss_asked(void **state)
 {
     clv_error err = {0};
     double plain[STEPS], asked = 0;
-    (void)state;
     for (int tp = 1; tp < 3; tp++) {
         clv_mesh mesh;
         clv_model *model;

@@ -1,15 +1,11 @@
 /* test_transfer_boxes.c - boxes of collectives: p sends to q what q receives from p, and the received boxes cover the
  * result once. On random layouts over whole meshes and over groups of sub-axes.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "comm/transfer_boxes.h"
 #include "random_layout.h"
+#include "unit_test.h"
 
 enum { CASES = 1500, RANKS = 24 };
 
@@ -190,7 +186,6 @@ static void ways_hold(const step *s, uint64_t seed)
 static void test_random_layouts(void **state)
 {
     static step s;
-    (void)state;
     for (uint64_t seed = 1; seed <= CASES; seed++) {
         make(&s, seed);
         for (int reduces = 0; reduces < 2; reduces++) {
@@ -211,7 +206,6 @@ static void test_replicas(void **state)
     const clv_group_shards parts = {.n = 4, .in = in, .out = out};
     const int from[4][2] = {{0, 2}, {1, 2}, {2, 0}, {3, 0}};
     clv_transfer_box takes[4];
-    (void)state;
     for (int m = 0; m < 4; m++) {
         assert_int_equal(clv_list_receive_boxes(takes, &parts, m), 2);
         assert_int_equal(takes[0].peer, from[m][0]);

@@ -10,7 +10,7 @@
 #include "op_cases.h"
 #include "temp_folder.h"
 
-#include "base/versioned_structs.h"
+#include "base/error.h"
 #include "cleave/cleave.h"
 
 static clv_error err;
@@ -383,7 +383,6 @@ static void test_older_structs(void **state)
 /* Structs that others hold keep their size: their reserved room must hold nothing. */
 static void test_reserved_room(void **state)
 {
-    (void)state;
     const clv_block_options plain = clv_block_defaults(CLV_BLOCK_LLAMA, 2, 2, 8);
     for (int which = 0; which < 4; which++) {
         clv_block_options o = plain;

@@ -18,14 +18,12 @@ static char folder[] = "/tmp/cleave_test_XXXXXX";
 
 static int set_up(void **state)
 {
-    (void)state;
     return mkdtemp(folder) ? 0 : -1;
 }
 
 static int tear_down(void **state)
 {
     char command[64];
-    (void)state;
     snprintf(command, sizeof command, "rm -r %s", folder);
     return system(command);
 }
@@ -157,7 +155,6 @@ static void test_same_tokens(void **state)
         {.vocab = 64}, {.vocab = 37}, {.vocab = 37, .tied = true}, {.vocab = 5}, {.vocab = 1000, .dtype = CLV_BF16}};
     int n = clv_job_process_count(launched_job());
     char text[64];
-    (void)state;
     for (size_t i = 0; i < sizeof sorts / sizeof *sorts; i++) {
         snprintf(text, sizeof text, "model=%d", n);
         compare(&sorts[i], text, "megatron");
@@ -178,7 +175,7 @@ static void test_same_tokens(void **state)
 
 /* ---- what is where ---- */
 
-/* A process that has not all logits gives none, until it was told all for a choice. */
+/* A process without all logits returns none, until it has gathered them for a choice. */
 static void test_logits(void **state)
 {
     const sort s = {.vocab = 64};
@@ -187,7 +184,6 @@ static void test_logits(void **state)
     char text[64];
     clv_error err = {0};
     int64_t token;
-    (void)state;
     snprintf(text, sizeof text, "model=%d", n);
     const clv_mesh mesh = mesh_of(text);
     clv_model *model = open_sort(&s, &mesh, "megatron", launched_job()),
@@ -244,7 +240,6 @@ static void test_not_finite(void **state)
     char path[64], text[64];
     clv_error err = {0};
     int64_t token;
-    (void)state;
     snprintf(text, sizeof text, "model=%d", clv_job_process_count(launched_job()));
     const clv_mesh mesh = mesh_of(text);
     const clv_sampling drawn = {.size = sizeof drawn, .temperature = 1, .top_k = 4};
@@ -271,14 +266,13 @@ static void test_not_finite(void **state)
     }
 }
 
-/* Positions that a chunk is filled up with are nobody's: NaN there is in no logit, and not found. */
+/* NaN in the padding of a chunk reaches no logit, and is not reported. */
 static void test_not_finite_behind(void **state)
 {
     char path[64];
     clv_error err = {0};
     clv_model *model;
     int64_t token;
-    (void)state;
     break_rows(path, sizeof path, "gpt2", "wpe.weight", 15, (int[]){5, 6, 7}, 3);
     must(clv_model_open(&model, path, NULL, &err), &err);
     clv_generator *g = new_generator(model, 1, true);
@@ -336,7 +330,6 @@ static void test_sent(void **state)
                        of_all = {.size = sizeof of_all, .temperature = 1};
     clv_job *job = launched_job();
     int64_t n = clv_job_process_count(job);
-    (void)state;
     if (!job->shares_memory) {
         clv_mpi counting = *job->mpi;
         uncounted = job->mpi;
@@ -356,7 +349,6 @@ static void test_sent(void **state)
 
 static void test_alone(void **state)
 {
-    (void)state;
     print_message("what processes choose together runs under a launcher: ctest -L mpi\n");
     compare(&(sort){.vocab = 37}, "model=2", "megatron");
 }

@@ -2,15 +2,9 @@
  * there; members without work wait, and a wait says how much of it went into others' work. */
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/threads/wait.h"
 #include "base/threads/work_stealing.h"
@@ -20,6 +14,7 @@
 #include "kernels/cpu/gemm/gemm_quantized.h"
 #include "kernels/cpu/openmp.h"
 #include "kernels/cpu/parallel_tasks.h"
+#include "unit_test.h"
 
 enum { MEMBERS = 4, PIECES = 97, WORKS = 3000 };
 
@@ -65,12 +60,11 @@ static void check(const tally *t, int n)
     assert_int_equal(t->wrong, 0);
 }
 
-/* Without a pool, with one member, and where nobody comes, the member does all itself; so it does of one piece. */
+/* Without a pool, with one member, and if no member steals, the member does all itself; also with a single task. */
 static void test_alone(void **unused)
 {
     clv_task_pool *one = clv_task_pool_new(1), *many = clv_task_pool_new(MEMBERS);
     const clv_task_pool_member places[] = {{NULL, 0}, {one, 0}, {many, 2}};
-    (void)unused;
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         for (int n = 0; n <= PIECES; n += n < 3 ? 1 : PIECES - 3) {
             tally t = {.work = 5, .owner = pthread_self()};
@@ -143,7 +137,6 @@ static void test_all_at_once(void **unused)
     helper helpers[2] = {{{pool, 2}, &end, 0}, {{pool, 3}, &end, 0}};
     clv_task_pool_member places[2] = {{pool, 0}, {pool, 1}};
     pthread_t thread[MEMBERS];
-    (void)unused;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(pthread_create(&thread[2 + i], NULL, help, &helpers[i]), 0);
         assert_int_equal(pthread_create(&thread[i], NULL, share_many, &places[i]), 0);
@@ -164,7 +157,7 @@ static void wait_for_help(void *arg, int piece, int who)
         clv_cpu_pause();
 }
 
-/* A work whose first piece ends when another member has done one: so one does. */
+/* The first task ends only when another member has done one: so one must be stolen. */
 static void test_others_take_part(void **unused)
 {
     clv_task_pool *pool = clv_task_pool_new(2);
@@ -172,7 +165,6 @@ static void test_others_take_part(void **unused)
     helper h = {{pool, 1}, &end, 0};
     tally t = {.work = 1, .owner = pthread_self()};
     pthread_t thread;
-    (void)unused;
     assert_int_equal(pthread_create(&thread, NULL, help, &h), 0);
     clv_task_pool_run((clv_task_pool_member){pool, 0}, 2, wait_for_help, &t, 7);
     atomic_store_explicit(&end, 1, memory_order_release);
@@ -189,7 +181,6 @@ static void test_numbers(void **unused)
     const clv_task_pool_member place = {pool, 2};
     tally t = {.work = 1, .to_meet = MEMBERS, .owner = pthread_self()};
     crew others;
-    (void)unused;
     hire(&others, place);
     clv_task_pool_run(place, MEMBERS, count, &t, MEMBERS);
     dismiss(&others);
@@ -221,7 +212,6 @@ static void *come_early(void *arg)
 /* Whether it spins or sleeps. */
 static void test_helping_is_told(void **unused)
 {
-    (void)unused;
     for (int spin = 0; spin < 2; spin++) {
         static const int one_group[2];
         clv_task_pool *pool = clv_task_pool_new(2);
@@ -286,7 +276,7 @@ static void run_attention(const void *args, void *out, clv_task_pool_member plac
     assert_int_equal(clv_attention_forward(&a, NULL), CLV_OK);
 }
 
-/* dq, dk and dv lie one behind the other. */
+/* dq, dk and dv are concatenated. */
 static void run_attention_gradient(const void *args, void *out, clv_task_pool_member place)
 {
     clv_attention_args a = *(const clv_attention_args *)args;
@@ -317,7 +307,7 @@ static void check_equal(run_function *run, const void *args, size_t bytes, const
     free(shared);
 }
 
-/* Small numbers, not NaN, whose bits may differ. */
+/* Small numbers with differing bits, not NaN. */
 static void fill_halves(clv_dtype dtype, float *x, int64_t n, int64_t period)
 {
     for (int64_t i = 0; i < n; i++)
@@ -364,7 +354,7 @@ static void check_kind(const kind *of, const helper *h)
     free(b);
 }
 
-/* Products of many rows, and of few, whose weights are a stream. */
+/* Products of many rows, and of few, for which weights are streamed. */
 static void check_kinds(const helper *h)
 {
     static const kind kinds[] = {
@@ -477,7 +467,6 @@ static void test_kernels(void **unused)
     helper h = {{pool, 1}, &end, 0};
     pthread_t thread;
     const int before = clv_threads_max();
-    (void)unused;
     clv_threads_set(1);
     clv_gemm_set_f32_path_for_test(CLV_GEMM_F32_OWN);
     assert_int_equal(pthread_create(&thread, NULL, help, &h), 0);
@@ -494,13 +483,12 @@ static void test_kernels(void **unused)
     clv_task_pool_free(pool);
 }
 
-/* More members than attention's workspace has slots: nobody writes behind it. */
+/* More members than attention's workspace has slots: none writes past it. */
 static void test_attention_in_slots(void **unused)
 {
     clv_task_pool *pool = clv_task_pool_new(MEMBERS);
     const int before = clv_threads_max();
     crew others;
-    (void)unused;
     clv_threads_set(1);
     hire(&others, (clv_task_pool_member){pool, 0});
     check_attention(CLV_F32, 130, &(helper){.place = {pool, 0}});
@@ -532,7 +520,6 @@ static void test_batch_of_threads(void **unused)
                        .trans_b = true,
                        .dtype = CLV_F32,
                        .c_dtype = CLV_F32};
-    (void)unused;
     clv_threads_set(2);
     run_gemm(&g, alone, (clv_task_pool_member){0});
     for (int round = 0; round < ROUNDS; round++) {
@@ -553,14 +540,13 @@ typedef struct slow {
     _Atomic int done[256];
     _Atomic int others;
     _Atomic int team;
-    _Atomic bool in_vain; /* nobody took them */
+    _Atomic bool in_vain; /* none was stolen */
     int n, waits;
 } slow;
 
 static void run_slow(void *arg, int piece, int who)
 {
     slow *s = arg;
-    (void)who;
     const int64_t end = clv_now_ns() + INT64_C(20000000000);
     while (piece == s->waits && atomic_load_explicit(&s->others, memory_order_acquire) < s->n - 1 && !s->in_vain) {
         sched_yield();
@@ -577,7 +563,6 @@ static void test_threads_take_others(void **unused)
 {
     static const int counts[] = {1, 2, 3, 7, 64, 201};
     const int before = clv_threads_max();
-    (void)unused;
     for (int threads = 1; threads <= 127; threads = threads * 2 + 1)
         for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
             const int n = counts[c];
@@ -591,7 +576,7 @@ static void test_threads_take_others(void **unused)
                 assert_int_equal(atomic_load(&s.others), waits < 0 ? n : n - 1);
                 assert_false(atomic_load(&s.in_vain));
                 if (atomic_load(&s.team) == 1)
-                    last = -1; /* one thread, as without OpenMP, waits for nobody */
+                    last = -1; /* one thread, as without OpenMP, waits for none */
             }
         }
     clv_threads_set(before);

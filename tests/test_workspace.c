@@ -1,19 +1,15 @@
 /* test_workspace.c - a workspace is planned once, for the largest shards, and every rank uses it: what an op asks for
  * must not fall when one of its local extents grows; and products and attention keep to it on meshes that cut unevenly.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cleave/session.h"
 #include "graph/graph.h"
 #include "op_cases.h"
 #include "ops/builtin_ops.h"
+#include "unit_test.h"
 
 enum { PRODUCTS = 400, PAIRS = 40, LETTERS = 6 };
 
@@ -168,7 +164,6 @@ static void test_what_is_asked_for_grows_with_every_extent(void **state)
 {
     random_source r = {20240607};
     bool seen[256] = {false};
-    (void)state;
     for (int i = 0; i < PRODUCTS; i++) {
         clv_graph *graph = new_graph();
         random_product(graph, &r, dtypes[i % DTYPES]);
@@ -305,7 +300,6 @@ static void test_products_on_uneven_meshes(void **state)
     static const char *const meshes[] = {"x=1", "x=2", "x=3", "x=5", "x=7", "y=5,z=3", "x=2,y=2,z=2", "x=4,y=3"};
     enum { LAYOUTS = 6 };
     random_source r = {20240607};
-    (void)state;
     for (int p = 0; p < 2; p++)
         for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
             for (int i = 0; i < LAYOUTS; i++)
@@ -318,7 +312,6 @@ static void test_attention_of_many_threads(void **state)
     enum { B = 2, S = 5, H = 6, D = 8 };
     static const char *const layouts[] = {"_,_,_,_", "_,x,_,_", "_,_,x,_", "x,_,_,_"};
     random_source r = {20240607};
-    (void)state;
     for (int threads = 1; threads <= 6; threads++)
         for (int t = 0; t < DTYPES; t++) {
             clv_mesh mesh;

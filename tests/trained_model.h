@@ -1,6 +1,5 @@
-/* trained_model.h - a model and its trainer, and steps whose batches depend on their numbers alone. */
-#ifndef CLEAVE_TESTS_TRAINED_H
-#define CLEAVE_TESTS_TRAINED_H
+/* trained_model.h - a model and its trainer, with batches that depend on the step number alone. */
+#pragma once
 
 #include "cleave/train.h"
 #include "must.h"
@@ -37,5 +36,3 @@ static inline void train(const trained *t, int to, double *losses)
         losses[step] = did.loss;
     }
 }
-
-#endif

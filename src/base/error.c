@@ -5,9 +5,9 @@
 #include "base/text/c_locale.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cleave/text.h"
@@ -92,6 +92,13 @@ clv_status clv_check_callback_status(clv_error *why, clv_status status, const ch
     return is_known ? status
                     : clv_fail(why, CLV_EINVAL, "%s returned %d, which is no status; valid: 0 to %d", function,
                                (int)status, STATUSES - 1);
+}
+
+void clv_free_variable(void *variable)
+{
+    void *memory;
+    memcpy(&memory, variable, sizeof memory);
+    free(memory);
 }
 
 clv_status clv_fail_memory(clv_error *err, const char *what, size_t bytes)

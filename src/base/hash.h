@@ -1,6 +1,5 @@
 /* hash.h - FNV-1a hashes (a stable one of text, a fast one of bytes), and random ids that identify a run. */
-#ifndef CLEAVE_BASE_HASH_H
-#define CLEAVE_BASE_HASH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -13,5 +12,3 @@ uint64_t clv_hash_bytes(const void *bytes, size_t size);
 
 /* Returns a random id other than 0, unique across processes and calls with near certainty. */
 uint64_t clv_unique_id(void);
-
-#endif

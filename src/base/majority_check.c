@@ -1,7 +1,6 @@
 /* majority_check.c - majority check: which of n reported values differ from the most common one. */
 #include "base/majority_check.h"
 
-#include <stddef.h>
 #include <stdio.h>
 
 static int find_majority(const int64_t *values, int n)

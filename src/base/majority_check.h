@@ -1,6 +1,5 @@
 /* majority_check.h - majority check: which of n reported values differ from the most common one. */
-#ifndef CLEAVE_BASE_MAJORITY_CHECK_H
-#define CLEAVE_BASE_MAJORITY_CHECK_H
+#pragma once
 
 #include <stdint.h>
 
@@ -14,5 +13,3 @@ typedef struct clv_mismatch {
 
 /* Compares the values of n >= 1 members. Of equally common values the majority is that of the lowest member. */
 clv_mismatch clv_mismatch_find(const int64_t *values, int n);
-
-#endif

@@ -1,8 +1,6 @@
 /* versioned_structs.c - versioned structs: copies public option and result structs by their leading size field, old
  * and new versions.
  */
-#include "base/versioned_structs.h"
-
 #include <string.h>
 
 #include "base/error.h"

@@ -1,16 +1,12 @@
 /* command.c - sub-command dispatch: the row type of a command table, lookup by name, and printing --help. */
 #include "cli/command.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "cli/job/job_processes.h"
-#include "cli/output/messages.h"
 #include "cli/output/terminal.h"
 #include "cli/output/word_wrap.h"
 #include "cli/parser/did_you_mean.h"
-#include "cli/parser/option_parser.h"
 
 static void print_commands(FILE *to, const char *path, const struct clv_command *of)
 {

@@ -1,15 +1,17 @@
-/* command.h - sub-command dispatch: the row type of a command table, lookup by name, and printing --help. Data goes
- * to stdout, talk to stderr.
+/* command.h - sub-command dispatch: the row type of a command table, lookup by name, and printing --help; and what
+ * every command includes. Data goes to stdout, talk to stderr.
  */
-#ifndef CLEAVE_CLI_COMMAND_H
-#define CLEAVE_CLI_COMMAND_H
+#pragma once
 
-#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "cleave/status.h"
+#include "cli/options/output_options.h"
 #include "cli/output/exit_code.h"
+#include "cli/output/messages.h"
 #include "cli/output/table.h"
-#include "cli/parser/option_parser.h"
 
 /* One run of a command. */
 typedef struct clv_invocation {
@@ -54,5 +56,3 @@ clv_command_fn bench_allreduce, bench_block, bench_forward, bench_generate, benc
     bench_gemm, command_data, command_einsum, command_generate, command_embed, command_score, command_explain,
     command_flight, command_forward, command_verify, command_tokenize, command_info, command_merge, command_plan,
     command_reshard, command_shard, command_trace, command_plot, command_train, command_version;
-
-#endif

@@ -1,6 +1,4 @@
 /* command_table.c - the table of all `cleave` commands: name, summary, help text and function. */
-#include <stddef.h>
-
 #include "cli/command.h"
 
 static const struct clv_command commands[] = {

@@ -7,11 +7,9 @@
  *
  * A world that has failed stays failed: every later wait returns the first failure. Make a new world to go on.
  */
-#ifndef CLEAVE_COMM_COMM_H
-#define CLEAVE_COMM_COMM_H
+#pragma once
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "cleave/status.h"
 
@@ -125,5 +123,3 @@ uint64_t clv_world_collectives_begun(const clv_world *world, int rank);
 int clv_world_failed(const clv_world *world, clv_error *error);
 /* A flag that becomes 1 when the world fails; lives as long as the world. */
 const _Atomic int *clv_world_failure_flag(const clv_world *world);
-
-#endif

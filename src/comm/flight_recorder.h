@@ -8,8 +8,7 @@
  * Transports record collectives: index in its group set, bytes expected and received, phase. A collective outside of
  * programs is a record of its own.
  */
-#ifndef CLEAVE_COMM_FLIGHT_RECORDER_H
-#define CLEAVE_COMM_FLIGHT_RECORDER_H
+#pragma once
 
 #include <stdalign.h>
 #include <stdatomic.h>
@@ -163,5 +162,3 @@ static inline uint64_t clv_recorder_peer_mask(int n, int me)
 typedef struct clv_copied_name clv_copied_name;
 void clv_recorder_copy_names(clv_recorder *r, clv_copied_name **copies);
 void clv_copied_names_free(clv_copied_name *copies);
-
-#endif

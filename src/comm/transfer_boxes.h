@@ -1,10 +1,7 @@
 /* transfer_boxes.h - which boxes each member of a group sends and receives in a collective, computed from shards alone.
  * Sender and receiver follow the same rule, so neither has to ask the other.
  */
-#ifndef CLEAVE_COMM_TRANSFER_BOXES_H
-#define CLEAVE_COMM_TRANSFER_BOXES_H
-
-#include <stdbool.h>
+#pragma once
 
 #include "cleave/layout.h"
 
@@ -46,5 +43,3 @@ bool clv_find_receive_route(clv_receive_route *out, const clv_group_shards *part
 
 /* Whether a reduction gives all members the whole result. */
 bool clv_group_shards_is_all_reduce(const clv_group_shards *parts);
-
-#endif

@@ -10,8 +10,7 @@
  * missing ranks and their last known activity, and fails the world. Members whose transfers differ (what, tag) get
  * CLV_EPEER, never wrong data.
  */
-#ifndef CLEAVE_COMM_TRANSPORT_H
-#define CLEAVE_COMM_TRANSPORT_H
+#pragma once
 
 #include "cleave/dtype.h"
 #include "comm/comm.h"
@@ -111,5 +110,3 @@ clv_status clv_transport_find(const clv_transport **out, const char *name, clv_e
 void clv_transport_register(const clv_transport *transport);
 
 const clv_transport *clv_world_transport(const clv_world *world);
-
-#endif

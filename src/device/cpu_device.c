@@ -7,20 +7,17 @@
 
 static clv_status open_host(const clv_device **out, int ordinal, clv_error *err)
 {
-    (void)ordinal, (void)err;
     *out = &clv_device_host;
     return CLV_OK;
 }
 
 static void *alloc(const clv_device *device, size_t align, size_t bytes)
 {
-    (void)device;
     return clv_huge_pages_alloc(align, bytes);
 }
 
 static void free_memory(const clv_device *device, void *memory)
 {
-    (void)device;
     free(memory);
 }
 
@@ -28,7 +25,6 @@ static clv_status copy(const clv_device *device, clv_copy_kind kind, void *out, 
                        const void *in, const clv_shard *in_shard, const clv_shard *box, size_t elem_size,
                        clv_error *err)
 {
-    (void)device, (void)kind, (void)err;
     clv_box_copy(out, out_shard, in, in_shard, box, elem_size);
     return CLV_OK;
 }
@@ -36,7 +32,6 @@ static clv_status copy(const clv_device *device, clv_copy_kind kind, void *out, 
 static clv_status fill(const clv_device *device, void *out, int64_t count, clv_dtype dtype, clv_reduction reduction,
                        clv_error *err)
 {
-    (void)device, (void)err;
     clv_fill_reduction_identity(out, count, dtype, reduction);
     return CLV_OK;
 }
@@ -45,7 +40,6 @@ static clv_status reduce(const clv_device *device, void *out, const clv_shard *o
                          const clv_shard *in_shard, const clv_shard *box, clv_dtype dtype, clv_reduction reduction,
                          clv_error *err)
 {
-    (void)device, (void)err;
     clv_box_reduce(out, out_shard, in, n, in_shard, box, dtype, reduction);
     return CLV_OK;
 }

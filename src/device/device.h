@@ -14,11 +14,9 @@
  *
  * **Threads.** A rank's device is used by the rank's thread, and by the caller's thread while no rank runs.
  */
-#ifndef CLEAVE_DEVICE_DEVICE_H
-#define CLEAVE_DEVICE_DEVICE_H
+#pragma once
 
 #include <stdatomic.h>
-#include <stdbool.h>
 
 #include "base/threads/work_stealing.h"
 #include "cleave/cancel.h"
@@ -98,5 +96,3 @@ static inline clv_status clv_device_synchronize(const clv_device *device, clv_er
 {
     return device->backend->synchronize ? device->backend->synchronize(device, err) : CLV_OK;
 }
-
-#endif

@@ -10,14 +10,13 @@
 
 #include "base/hash.h"
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "base/text/c_locale.h"
 #include "cleave/text.h"
 #include "tensor/parse_print.h"
 
 clv_status clv_graph_new(clv_graph **out, const clv_mesh *mesh, clv_error *err)
 {
-    CLV_TRY(clv_require(out && mesh, "clv_graph_new", "out and a mesh", err));
+    CLV_TRY(clv_require(out && mesh, __func__, "out and a mesh", err));
     CLV_TRY(clv_mesh_check(mesh, err));
     clv_graph *graph = calloc(1, sizeof *graph);
     clv_arena *arena = clv_arena_new();
@@ -45,7 +44,7 @@ void clv_graph_free(clv_graph *graph)
 
 clv_status clv_graph_status(const clv_graph *graph, clv_error *err)
 {
-    CLV_TRY(clv_require(graph != NULL, "clv_graph_status", "a graph", err));
+    CLV_TRY(clv_require(graph != NULL, __func__, "a graph", err));
     if (graph->error.code != CLV_OK && err && err->code == CLV_OK)
         *err = graph->error;
     return graph->error.code;
@@ -54,7 +53,7 @@ clv_status clv_graph_status(const clv_graph *graph, clv_error *err)
 /* CLV_ENOMEM stays: a builder may have stopped between two values of one op. */
 clv_status clv_graph_clear_error(clv_graph *graph)
 {
-    CLV_TRY(clv_require(graph != NULL, "clv_graph_clear_error", "a graph", NULL));
+    CLV_TRY(clv_require(graph != NULL, __func__, "a graph", NULL));
     if (graph->error.code != CLV_ENOMEM)
         graph->error = (clv_error){0};
     return graph->error.code;
@@ -138,7 +137,7 @@ bool clv_graph_require_enum(clv_graph *graph, const char *what, int kind, const 
 clv_layout clv_graph_layout(clv_graph *graph, int rank, const char *text)
 {
     clv_layout layout = clv_layout_replicated(rank);
-    if (clv_graph_require(graph, text != NULL, "clv_graph_layout", "a text"))
+    if (clv_graph_require(graph, text != NULL, __func__, "a text"))
         clv_layout_parse(&layout, text, &graph->mesh, rank, &graph->error);
     return layout;
 }
@@ -389,7 +388,7 @@ clv_value clv_state(clv_graph *graph, const char *name, clv_dtype dtype, int ran
 
 void clv_keep_stationary(clv_graph *graph, clv_value value, const char *axis)
 {
-    if (!clv_graph_require(graph, axis != NULL, "clv_keep_stationary", "an axis"))
+    if (!clv_graph_require(graph, axis != NULL, __func__, "an axis"))
         return;
     int index;
     if (clv_graph_ok(graph) && value.id >= graph->n_values)
@@ -444,7 +443,7 @@ void clv_graph_annotate(clv_graph *graph, clv_value value, const clv_value_annot
 void clv_name_dims(clv_graph *graph, clv_value value, const char *const *names)
 {
     clv_value_annotation annotation = {0};
-    if (!clv_graph_require(graph, names != NULL, "clv_name_dims", "names") || !clv_valid(value))
+    if (!clv_graph_require(graph, names != NULL, __func__, "names") || !clv_valid(value))
         return;
     if (value.id >= graph->n_values) {
         clv_graph_fail(graph, CLV_EINVAL, "clv_name_dims: the value is none of this graph");

@@ -1,6 +1,5 @@
 /* graph.h - the graph's internals (struct clv_graph), and helpers for op builders and passes. */
-#ifndef CLEAVE_GRAPH_GRAPH_H
-#define CLEAVE_GRAPH_GRAPH_H
+#pragma once
 
 #include "base/memory/arena.h"
 #include "cleave/graph.h"
@@ -137,5 +136,3 @@ typedef struct clv_enum_name {
 #define CLV_ENUM_NAME_ROW(kind, value, kernel) CLV_ENUM_NAME(kind),
 /* Whether `kind`, an argument of `what`, is in the list; else the graph fails with the valid constants. */
 bool clv_graph_require_enum(clv_graph *graph, const char *what, int kind, const clv_enum_name *kinds);
-
-#endif

@@ -3,8 +3,7 @@
  * A file of src/ops defines one or more clv_op_def (result types, sharding rule, gradient, cost, kernel), declared in
  * src/ops/builtin_ops.h and listed in src/ops/op_registry.c.
  */
-#ifndef CLEAVE_GRAPH_OP_H
-#define CLEAVE_GRAPH_OP_H
+#pragma once
 
 #include "base/threads/work_stealing.h"
 #include "cleave/op.h"
@@ -146,5 +145,3 @@ clv_task_pool_member clv_call_thread_pool(const clv_call *call);
 
 /* A clv_op_def.rule of ops that sum a tensor to a scalar. */
 void clv_rule_reduce_all(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule);
-
-#endif

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "base/text/c_locale.h"
 #include "cleave/text.h"
 #include "graph/graph.h"

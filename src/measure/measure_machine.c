@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "cleave/nn.h"
 #include "cleave/session.h"
 #include "measure/measure_network.h"
@@ -273,7 +272,7 @@ static clv_status take_options(clv_measure_options *out, const clv_measure_optio
 clv_status clv_machine_measure(clv_machine **out, const clv_measure_options *options, clv_error *err)
 {
     clv_measure_options given;
-    CLV_TRY(clv_require(out != NULL, "clv_machine_measure", "out", err));
+    CLV_TRY(clv_require(out != NULL, __func__, "out", err));
     CLV_TRY(take_options(&given, options, err));
     measurement *m = calloc(1, sizeof *m);
     clv_machine *p = calloc(1, sizeof *p);

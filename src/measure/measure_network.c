@@ -23,9 +23,6 @@ static const int64_t long_ns = 100000000; /* of one of each kind: what takes so 
 static clv_status contribute_value(void *arg, clv_spmd *spmd, const clv_local_tensor *in, clv_local_tensor *out,
                                    clv_error *err)
 {
-    (void)spmd;
-    (void)in;
-    (void)err;
     memcpy(out[0].data, arg, sizeof(int64_t));
     return CLV_OK;
 }
@@ -146,8 +143,6 @@ static clv_status run_all(void *arg, clv_spmd *spmd, const clv_local_tensor *in,
 {
     timed *t = arg;
     locals l;
-    (void)in;
-    (void)out;
     CLV_TRY(clv_spmd_zeros(&l.sum, spmd, CLV_F32, 1, (int64_t[]){t->n}, "_", err));
     CLV_TRY(clv_spmd_zeros(&l.part, spmd, CLV_F32, 1, (int64_t[]){t->n}, "hosts", err));
     CLV_TRY(clv_spmd_zeros(&l.rows, spmd, CLV_F32, 2, (int64_t[]){t->hosts, t->n}, "hosts,_", err));

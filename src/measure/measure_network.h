@@ -1,8 +1,7 @@
 /* measure_network.h - network measurement: groups a job's ranks by host, times collectives between hosts, fits
  * latency and bandwidth. All processes of the job call alike.
  */
-#ifndef CLEAVE_MEASURE_MEASURE_NETWORK_H
-#define CLEAVE_MEASURE_MEASURE_NETWORK_H
+#pragma once
 
 #include "cleave/job.h"
 #include "program/cost/machine.h"
@@ -21,5 +20,3 @@ clv_status clv_measure_network(clv_machine *machine, clv_job *job, const clv_job
 
 /* Fits alpha_s + bytes / bytes_per_s to measurements, by relative least squares. */
 clv_machine_link clv_fit_link(const double *bytes, const double *seconds, int n);
-
-#endif

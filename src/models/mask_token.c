@@ -1,10 +1,5 @@
 /* mask_token.c - the mask token and the special tokens of a masked language model, from config.json or its tokenizer.
  */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
-#include "base/versioned_structs.h"
 #include "cleave/data.h"
 #include "models/model.h"
 
@@ -58,8 +53,7 @@ static void add(clv_mlm_masking *m, int64_t id)
 clv_status clv_model_mlm_masking(clv_mlm_masking *out, const clv_model *model, const clv_tokenizer *tokenizer,
                                  clv_error *err)
 {
-    static const char call[] = "clv_model_mlm_masking";
-    CLV_TRY(clv_require(out && model, call, "out and a model", err));
+    CLV_TRY(clv_require(out && model, __func__, "out and a model", err));
     const clv_model_config *c = &model->config;
     clv_mlm_masking m = {.tokenizer = tokenizer};
     if (!tokenizer)
@@ -69,5 +63,5 @@ clv_status clv_model_mlm_masking(clv_mlm_masking *out, const clv_model *model, c
     add(&m, c->pad);
     for (int i = 0; i < c->n_eos; i++)
         add(&m, c->eos[i]);
-    return clv_struct_copy_out(out, sizeof m, sizeof m, &m, call, err);
+    return clv_struct_copy_out(out, sizeof m, sizeof m, &m, __func__, err);
 }

@@ -3,16 +3,9 @@
  */
 #include "models/model.h"
 
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
-#include "base/error.h"
-#include "base/versioned_structs.h"
 #include "base/threads/wait.h"
-#include "graph/graph.h"
 #include "io/files/file.h"
 #include "io/files/atomic_folder.h"
 #include "tokens/tokenizer/tokenizer_components.h"
@@ -169,13 +162,12 @@ static clv_status open_parts(clv_model *m, const clv_model_options *o, clv_error
 
 clv_status clv_model_open(clv_model **out, const char *path, const clv_model_options *options, clv_error *err)
 {
-    static const char call[] = "clv_model_open";
     clv_model_options o;
     clv_lora_options there = {.size = sizeof there, .folder = path};
     clv_model *m = NULL;
     char *base = NULL;
-    CLV_TRY(clv_require(out && path, call, "out and a path", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
+    CLV_TRY(clv_require(out && path, __func__, "out and a path", err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, __func__, err));
     if (!o.lora && clv_peft_is_adapter_folder(path)) {
         CLV_TRY(clv_peft_find_base_folder(&base, path, err));
         o.lora = &there;
@@ -262,13 +254,12 @@ static clv_status config_of(clv_model_config *out, const clv_model_info *s, clv_
 
 clv_status clv_model_new(clv_model **out, const clv_model_info *sizes, const clv_model_options *options, clv_error *err)
 {
-    static const char call[] = "clv_model_new";
     clv_model_options o;
     clv_model_info info;
     clv_model *m = NULL;
-    CLV_TRY(clv_require(out && sizes, call, "out and sizes", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
-    CLV_TRY(clv_options_copy_in(&info, sizeof info, sizeof info, sizes, call, err));
+    CLV_TRY(clv_require(out && sizes, __func__, "out and sizes", err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, __func__, err));
+    CLV_TRY(clv_options_copy_in(&info, sizeof info, sizeof info, sizes, __func__, err));
     CLV_TRY(make(&m, "", err));
     clv_status status = config_of(&m->config, &info, err);
     if (status == CLV_OK && o.quant != CLV_QUANT_NONE)
@@ -326,7 +317,7 @@ static clv_model_part_sizes count_parts(const clv_model_config *config)
 
 clv_status clv_model_get_info(const clv_model *m, clv_model_info *out, clv_error *err)
 {
-    CLV_TRY(clv_require(m && out, "clv_model_get_info", "a model and out", err));
+    CLV_TRY(clv_require(m && out, __func__, "a model and out", err));
     const clv_model_config *c = &m->config;
     const clv_model_part_sizes parts = count_parts(c);
     clv_model_info info = {.family = clv_model_config_model_type(c),
@@ -354,22 +345,21 @@ clv_status clv_model_get_info(const clv_model *m, clv_model_info *out, clv_error
         info.adapter_rank = m->adapters->config.adapter_rank;
         info.adapter_parameters = adapters.embedding + adapters.layers + adapters.head;
     }
-    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, "clv_model_get_info", err);
+    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, __func__, err);
 }
 
 clv_status clv_model_get_part_sizes(const clv_model *m, clv_model_part_sizes *out, clv_error *err)
 {
-    static const char call[] = "clv_model_get_part_sizes";
-    CLV_TRY(clv_require(m && out, call, "a model and out", err));
+    CLV_TRY(clv_require(m && out, __func__, "a model and out", err));
     const clv_model_part_sizes parts = count_parts(&m->config);
-    return clv_struct_copy_out(out, sizeof parts, sizeof parts, &parts, call, err);
+    return clv_struct_copy_out(out, sizeof parts, sizeof parts, &parts, __func__, err);
 }
 
 clv_status clv_model_max_rank_elems(int64_t *out, const clv_model *m, const clv_mesh *mesh, clv_error *err)
 {
     clv_weight_layouts *placement;
     clv_axis_rules preset;
-    CLV_TRY(clv_require(out && m, "clv_model_max_rank_elems", "out and a model", err));
+    CLV_TRY(clv_require(out && m, __func__, "out and a model", err));
     if (mesh)
         CLV_TRY(clv_axis_rules_preset(&preset, NULL, mesh, err));
     CLV_TRY(clv_weight_layouts_new(&placement, &m->config, mesh ? mesh : &m->mesh, mesh ? &preset : &m->rules,
@@ -401,7 +391,7 @@ clv_dtype clv_model_dtype(const clv_model *m)
 
 clv_status clv_model_unknown_keys(char *out, size_t size, const clv_model *m, clv_error *err)
 {
-    CLV_TRY(clv_require(m && out, "clv_model_unknown_keys", "a model and out", err));
+    CLV_TRY(clv_require(m && out, __func__, "a model and out", err));
     return clv_model_config_unknown_keys(out, size, m->config.family, m->path, err);
 }
 
@@ -418,7 +408,7 @@ clv_quant clv_model_quant(const clv_model *m)
 clv_status clv_model_checkpoint_quant(clv_quant *out, const clv_model *m, clv_error *err)
 {
     clv_weights *weights;
-    CLV_TRY(clv_require(out && m, "clv_model_checkpoint_quant", "out and a model", err));
+    CLV_TRY(clv_require(out && m, __func__, "out and a model", err));
     *out = CLV_QUANT_NONE;
     if (!m->path[0] || !clv_weights_exist(m->path))
         return CLV_OK;
@@ -449,24 +439,20 @@ void clv_handle_sigbus(void)
 static clv_status open_tokenizer(clv_tokenizer **out, const clv_model *m, clv_error *err)
 {
     enum { BYTES = 256 };
-    char *path = NULL;
-    if (m->path[0])
-        CLV_TRY(clv_tokenizer_find_file(&path, m->path, err));
-    bool is_there = path != NULL;
-    free(path);
-    if (!is_there && m->config.vocab == BYTES)
+    char path[CLV_PATH_SIZE];
+    if (m->path[0] && clv_tokenizer_find_file(path, m->path))
+        return clv_tokenizer_open(out, m->path, err);
+    if (m->config.vocab == BYTES)
         return clv_tokenizer_new_bytes(out, err);
-    if (!is_there)
-        return clv_fail(err, CLV_ENOTFOUND,
-                        "%s has no tokenizer.json or vocab.txt, and its vocabulary of %lld is not that of bytes (256)",
-                        m->path[0] ? m->path : "a model that no folder holds", (long long)m->config.vocab);
-    return clv_tokenizer_open(out, m->path, err);
+    return clv_fail(err, CLV_ENOTFOUND,
+                    "%s has no tokenizer.json or vocab.txt, and its vocabulary of %lld is not that of bytes (256)",
+                    m->path[0] ? m->path : "a model that no folder holds", (long long)m->config.vocab);
 }
 
 clv_status clv_model_tokenizer(const clv_tokenizer **out, const clv_model *m, clv_error *err)
 {
     clv_status status = CLV_OK;
-    CLV_TRY(clv_require(out && m, "clv_model_tokenizer", "out and a model", err));
+    CLV_TRY(clv_require(out && m, __func__, "out and a model", err));
     pthread_mutex_lock(&m->cache->lock);
     if (!m->cache->tokenizer)
         status = open_tokenizer(&m->cache->tokenizer, m, err);
@@ -558,40 +544,39 @@ clv_value clv_model_forward(clv_graph *graph, const clv_model *m, const clv_mode
     clv_model_build_options build;
     if (hidden)
         *hidden = CLV_NONE;
-    return begin(&build, graph, m, how, false, "clv_model_forward")
-               ? clv_build_forward(graph, &m->config, &build, hidden)
-               : CLV_NONE;
+    return begin(&build, graph, m, how, false, __func__) ? clv_build_forward(graph, &m->config, &build, hidden)
+                                                         : CLV_NONE;
 }
 
 void clv_model_inference(clv_graph *graph, const clv_model *m, const clv_model_graph_options *how)
 {
     clv_model_build_options build;
-    if (begin(&build, graph, m, how, false, "clv_model_inference"))
+    if (begin(&build, graph, m, how, false, __func__))
         clv_build_inference(graph, &m->config, &build);
 }
 
 void clv_model_train_step(clv_graph *graph, const clv_model *m, const clv_model_graph_options *how,
                           const clv_update_options *update)
 {
-    static const char call[] = "clv_model_train_step";
     clv_model_build_options build;
     clv_update_options taken;
     clv_adamw_options adamw;
     clv_sgd_options sgd;
     clv_lion_options lion;
-    if (!begin(&build, graph, m, how, true, call) ||
-        !clv_graph_take_options(graph, &taken, sizeof taken, sizeof taken, update, call) ||
-        !clv_graph_take_options(graph, &adamw, sizeof adamw, sizeof adamw, taken.adamw, call) ||
-        !clv_graph_take_options(graph, &sgd, sizeof sgd, sizeof sgd, taken.sgd, call) ||
-        !clv_graph_take_options(graph, &lion, sizeof lion, sizeof lion, taken.lion, call))
+    if (!begin(&build, graph, m, how, true, __func__) ||
+        !clv_graph_take_options(graph, &taken, sizeof taken, sizeof taken, update, __func__) ||
+        !clv_graph_take_options(graph, &adamw, sizeof adamw, sizeof adamw, taken.adamw, __func__) ||
+        !clv_graph_take_options(graph, &sgd, sizeof sgd, sizeof sgd, taken.sgd, __func__) ||
+        !clv_graph_take_options(graph, &lion, sizeof lion, sizeof lion, taken.lion, __func__))
         return;
     if (taken.accumulate < 0 || (taken.accumulate > 1 && build.batch % taken.accumulate != 0)) {
-        clv_graph_fail(graph, CLV_EINVAL, "%s: accumulate is %lld; valid: 0, or a divisor of the batch, %lld", call,
+        clv_graph_fail(graph, CLV_EINVAL, "%s: accumulate is %lld; valid: 0, or a divisor of the batch, %lld", __func__,
                        (long long)taken.accumulate, (long long)build.batch);
         return;
     }
     if (taken.no_sync && taken.accumulate <= 1) {
-        clv_graph_fail(graph, CLV_EINVAL, "%s: no_sync is for gradient accumulation; valid: with accumulate > 1", call);
+        clv_graph_fail(graph, CLV_EINVAL, "%s: no_sync is for gradient accumulation; valid: with accumulate > 1",
+                       __func__);
         return;
     }
     taken.adamw = &adamw;

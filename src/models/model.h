@@ -1,9 +1,11 @@
 /* model.h - struct clv_model, and its functions for train and infer: compile, sessions, token checks. */
-#ifndef CLEAVE_MODELS_MODEL_H
-#define CLEAVE_MODELS_MODEL_H
+#pragma once
 
 #include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/error.h"
 #include "models/weights/model_weights.h"
 
 struct clv_model {
@@ -68,5 +70,3 @@ clv_session_options clv_model_session_options(const clv_model *model);
 clv_status clv_model_open_session(clv_session **out, const clv_model *model, bool find_nonfinite, clv_error *err);
 /* Fails with CLV_ENONFINITE: "<name> is nan; it begins at <origin>". origin: the error of a run with find_nonfinite. */
 clv_status clv_model_fail_nonfinite(const char *name, double value, const clv_error *origin, clv_error *err);
-
-#endif

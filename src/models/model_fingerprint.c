@@ -2,10 +2,7 @@
  * model.
  */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "io/files/checksum.h"
 #include "io/files/file.h"
 #include "models/adapters/peft_folder.h"
@@ -21,34 +18,29 @@ enum {
 };
 
 /* Size and checksum of a file. Frees path; NULL: no file. */
-static clv_status fingerprint_file(char out[TEXT], char *path, clv_error *err)
+static clv_status fingerprint_file(char out[TEXT], const char *path, clv_error *err)
 {
-    char *content, sum[CLV_CHECKSUM_SIZE];
+    CLV_FREED char *content = NULL;
+    char sum[CLV_CHECKSUM_SIZE];
     size_t size;
-    snprintf(out, TEXT, "none");
-    if (!path)
-        return CLV_OK;
-    clv_status status = clv_file_read(&content, &size, path, MAX_FILE, err);
-    free(path);
-    CLV_TRY(status);
+    CLV_TRY(clv_file_read(&content, &size, path, MAX_FILE, err));
     clv_checksum_of(sum, content, size);
     snprintf(out, TEXT, "%zu bytes, %.12s", size, sum);
-    free(content);
     return CLV_OK;
 }
 
 static clv_status fingerprint_tokenizer(char out[TEXT], const clv_model *m, clv_error *err)
 {
-    char *path;
-    CLV_TRY(clv_tokenizer_find_file(&path, m->path, err));
-    return fingerprint_file(out, path, err);
+    char path[CLV_PATH_SIZE];
+    snprintf(out, TEXT, "none");
+    return clv_tokenizer_find_file(path, m->path) ? fingerprint_file(out, path, err) : CLV_OK;
 }
 
 static clv_status fingerprint_generation_config(char out[TEXT], const clv_model *m, clv_error *err)
 {
-    char *path;
-    CLV_TRY(clv_path_find(&path, m->path, CLV_GENERATION_FILE, err));
-    return fingerprint_file(out, path, err);
+    char path[CLV_PATH_SIZE];
+    snprintf(out, TEXT, "none");
+    return clv_path_find(path, m->path, CLV_GENERATION_FILE) ? fingerprint_file(out, path, err) : CLV_OK;
 }
 
 /* ---- weights ---- */
@@ -104,12 +96,12 @@ static clv_status fingerprint_weights(char out[TEXT], const clv_model_weights *o
 /* Of the parsed config: the layout of the file does not count. */
 static clv_status fingerprint_config(char out[TEXT], const clv_model *m, clv_error *err)
 {
-    char *text = clv_model_config_to_json(&m->config, CLV_F32), sum[CLV_CHECKSUM_SIZE];
+    CLV_FREED char *text = clv_model_config_to_json(&m->config, CLV_F32);
+    char sum[CLV_CHECKSUM_SIZE];
     if (!text)
         return clv_fail_memory(err, "a config.json", TEXT);
     clv_checksum_of(sum, text, strlen(text));
     snprintf(out, TEXT, "%s of %lld layers, %.12s", m->config.family->model_type, (long long)m->config.layers, sum);
-    free(text);
     return CLV_OK;
 }
 
@@ -125,7 +117,7 @@ clv_status clv_model_fingerprint(char out[CLV_MODEL_FINGERPRINT_SIZE], const clv
 clv_status clv_model_verify_across_processes(const clv_model *m, clv_error *err)
 {
     char text[5][TEXT] = {""};
-    CLV_TRY(clv_require(m != NULL, "clv_model_verify_across_processes", "a model", err));
+    CLV_TRY(clv_require(m != NULL, __func__, "a model", err));
     if (!m->job)
         return CLV_OK;
     clv_status status = fingerprint_config(text[0], m, err);

@@ -1,8 +1,6 @@
 /* model_graph.c - builds a model's graph: embedding, blocks, head, loss, gradient accumulation, inference outputs. */
 #include <math.h>
-#include <string.h>
 
-#include "graph/graph.h"
 #include "models/adapters/lora_parameters.h"
 #include "models/families/model_family.h"
 #include "models/weights/weight_storage.h"

@@ -2,10 +2,7 @@
  * parameter.
  */
 #include <float.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "graph/graph.h"
 #include "models/adapters/lora_parameters.h"
 #include "nn/axis_rules.h"
 #include "ops/builtin_ops.h"
@@ -94,7 +91,7 @@ const char *clv_optimizer_name(clv_optimizer optimizer)
 
 clv_status clv_optimizer_parse(clv_optimizer *out, const char *name, clv_error *err)
 {
-    CLV_TRY(clv_require(out && name, "clv_optimizer_parse", "out and a name", err));
+    CLV_TRY(clv_require(out && name, __func__, "out and a name", err));
     for (int i = 0; i < OPTIMIZERS; i++)
         if (strcmp(optimizers[i].name, name) == 0) {
             *out = (clv_optimizer)i;

@@ -1,9 +1,5 @@
 /* axis_rules.c - logical axis rules: validation, presets, and layouts from dimension names. */
-#include "cleave/rules.h"
-
-#include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "nn/axis_rules.h"
@@ -107,7 +103,7 @@ clv_status clv_axis_rules_add(clv_axis_rules *rules, clv_logical_axis name, cons
                               clv_error *err)
 {
     int axis[CLV_MAX_RULE_AXES], n = 0;
-    CLV_TRY(clv_require(rules && name && mesh, "clv_axis_rules_add", "rules, a name and a mesh", err));
+    CLV_TRY(clv_require(rules && name && mesh, __func__, "rules, a name and a mesh", err));
     CLV_TRY(clv_axis_rules_check(rules, mesh, err));
     while (axes && *axes) {
         int length = (int)strcspn(axes, ",");
@@ -261,7 +257,7 @@ static clv_status find_preset(const preset **out, const char *name, clv_error *e
 
 clv_status clv_axis_rules_preset(clv_axis_rules *out, const char *name, const clv_mesh *mesh, clv_error *err)
 {
-    CLV_TRY(clv_require(out && mesh, "clv_axis_rules_preset", "out and a mesh", err));
+    CLV_TRY(clv_require(out && mesh, __func__, "out and a mesh", err));
     CLV_TRY(clv_mesh_check(mesh, err));
     const preset *p = &default_preset;
     if (name)
@@ -328,8 +324,7 @@ static clv_status split_dim(clv_layout *layout, const clv_mesh *mesh, int d, con
 clv_status clv_axis_rules_layout(clv_layout *out, const clv_axis_rules *rules, const clv_mesh *mesh, int rank,
                                  const clv_logical_axis *names, clv_error *err)
 {
-    CLV_TRY(clv_require(out && mesh && (names || rank <= 0 || !rules), "clv_axis_rules_layout", "out, a mesh and names",
-                        err));
+    CLV_TRY(clv_require(out && mesh && (names || rank <= 0 || !rules), __func__, "out, a mesh and names", err));
     CLV_TRY(clv_axis_rules_check(rules, mesh, err));
     bool assigned[CLV_MAX_RANK] = {false};
     uint32_t used = 0;
@@ -353,8 +348,7 @@ clv_status clv_axis_rules_layout(clv_layout *out, const clv_axis_rules *rules, c
 clv_status clv_axis_rules_optimizer_layout(clv_layout *out, const clv_axis_rules *rules, const clv_mesh *mesh,
                                            const clv_layout *parameter, const int64_t *shape, clv_error *err)
 {
-    CLV_TRY(clv_require(out && mesh && parameter && shape, "clv_axis_rules_optimizer_layout",
-                        "out, a mesh, a layout and a shape", err));
+    CLV_TRY(clv_require(out && mesh && parameter && shape, __func__, "out, a mesh, a layout and a shape", err));
     CLV_TRY(clv_axis_rules_check(rules, mesh, err));
     CLV_TRY(clv_layout_check(parameter, mesh, shape, err));
     *out = *parameter;

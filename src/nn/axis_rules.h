@@ -1,6 +1,5 @@
 /* axis_rules.h - logical axis names (batch, heads, ...) and building rule lists. */
-#ifndef CLEAVE_NN_AXIS_RULES_H
-#define CLEAVE_NN_AXIS_RULES_H
+#pragma once
 
 #include <stdbool.h>
 #include <string.h>
@@ -27,5 +26,3 @@ clv_status clv_axis_rules_append(clv_axis_rules *rules, clv_logical_axis name, c
 
 /* Bit a: mesh axis a shards the rows of a batch, and weights or optimizer state as well (FSDP, ZeRO). */
 uint32_t clv_axis_rules_fully_sharded(const clv_axis_rules *rules);
-
-#endif

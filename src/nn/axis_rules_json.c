@@ -1,5 +1,4 @@
 /* axis_rules_json.c - reads logical axis rules from JSON text or a file. */
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,7 +81,7 @@ static clv_status parse_document(clv_axis_rules *rules, const json_t *document, 
 clv_status clv_axis_rules_parse(clv_axis_rules *out, const char *json, size_t size, const clv_mesh *mesh,
                                 const char *where, clv_error *err)
 {
-    CLV_TRY(clv_require(out && json && mesh && where, "clv_axis_rules_parse", "out, a text, a mesh and where", err));
+    CLV_TRY(clv_require(out && json && mesh && where, __func__, "out, a text, a mesh and where", err));
     clv_axis_rules rules = {0};
     json_t *document;
     char *text = malloc(size + 1);
@@ -104,11 +103,9 @@ clv_status clv_axis_rules_parse(clv_axis_rules *out, const char *json, size_t si
 
 clv_status clv_axis_rules_read(clv_axis_rules *out, const char *path, const clv_mesh *mesh, clv_error *err)
 {
-    CLV_TRY(clv_require(out && path && mesh, "clv_axis_rules_read", "out, a path and a mesh", err));
-    char *text;
+    CLV_TRY(clv_require(out && path && mesh, __func__, "out, a path and a mesh", err));
+    CLV_FREED char *text = NULL;
     size_t size;
     CLV_TRY(clv_file_read(&text, &size, path, FILE_LIMIT, err));
-    clv_status status = clv_axis_rules_parse(out, text, size, mesh, path, err);
-    free(text);
-    return status;
+    return clv_axis_rules_parse(out, text, size, mesh, path, err);
 }

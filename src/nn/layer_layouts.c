@@ -56,7 +56,7 @@ static void align_ffn_to_quant_blocks(clv_graph *graph, clv_layout *layout, cons
 clv_layout clv_named_layout(clv_graph *graph, const clv_axis_rules *rules, int rank, const clv_logical_axis *names)
 {
     clv_layout layout = clv_layout_replicated(rank);
-    if (!clv_graph_require(graph, names || !rules, "clv_named_layout", "names") ||
+    if (!clv_graph_require(graph, names || !rules, __func__, "names") ||
         clv_axis_rules_layout(&layout, rules, &graph->mesh, rank, names, &graph->error) != CLV_OK)
         return layout;
     for (int d = 0; names && d < rank; d++)
@@ -198,8 +198,7 @@ void clv_nn_annotate_activation(clv_graph *graph, clv_value value, const clv_axi
 clv_value clv_residual_input(clv_graph *graph, const char *name, clv_dtype dtype, int rank, const int64_t *shape,
                              const clv_axis_rules *rules)
 {
-    if (!clv_graph_require(graph, name && shape && rank >= 1, "clv_residual_input",
-                           "a name and a shape of 1 dimension or more"))
+    if (!clv_graph_require(graph, name && shape && rank >= 1, __func__, "a name and a shape of 1 dimension or more"))
         return CLV_NONE;
     clv_layout layout = clv_residual_layout(graph, rules, rank);
     clv_value input = clv_input(graph, name, dtype, rank, shape, &layout);

@@ -1,7 +1,6 @@
 /* layer_layouts.h - layouts of layers' weights and activations by logical axis names; KV-head sharding; f, f*, g, g*.
  */
-#ifndef CLEAVE_NN_LAYER_LAYOUTS_H
-#define CLEAVE_NN_LAYER_LAYOUTS_H
+#pragma once
 
 #include "cleave/nn.h"
 #include "nn/axis_rules.h"
@@ -71,5 +70,3 @@ clv_value clv_nn_leave_parallel_region(clv_graph *graph, clv_value x, const clv_
  * trailing dimensions ("m", "mhd", "hd"); leading dimensions of x are rows. */
 clv_value clv_nn_product(clv_graph *graph, clv_value x, clv_value weight, const char *in, const char *kernel,
                          const char *out);
-
-#endif

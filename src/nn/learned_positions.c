@@ -5,7 +5,7 @@
 clv_value clv_learned_positions(clv_graph *graph, clv_value x, clv_value offset, int64_t positions,
                                 const clv_axis_rules *rules, const char *name, clv_init init)
 {
-    if (!clv_graph_require(graph, name != NULL, "clv_learned_positions", "a name"))
+    if (!clv_graph_require(graph, name != NULL, __func__, "a name"))
         return CLV_NONE;
     static const clv_logical_axis names[] = {CLV_UNNAMED, CLV_EMBED_KERNEL};
     clv_type type = clv_graph_type(graph, x);

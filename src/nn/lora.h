@@ -8,8 +8,7 @@
  * partial sum like that with W, so that one collective reduces both. With dropout, A multiplies dropout(x), as PEFT's
  * lora_dropout does. The mask depends on global positions, so it needs no communication.
  */
-#ifndef CLEAVE_NN_LORA_H
-#define CLEAVE_NN_LORA_H
+#pragma once
 
 #include "cleave/nn.h"
 
@@ -44,5 +43,3 @@ typedef struct clv_lora_target {
 /* Returns y, the product of x and the weight, plus the product of the weight's adapter if it has one. */
 clv_value clv_nn_add_lora(clv_graph *graph, clv_value y, clv_value x, const clv_axis_rules *rules,
                           const clv_lora_target *weight);
-
-#endif

@@ -103,9 +103,9 @@ static clv_value keys_values(clv_graph *graph, clv_value x, const clv_axis_rules
 clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
                                  const clv_self_attention_options *options)
 {
-    if (!clv_graph_require(graph, options != NULL, "clv_parallel_attention", "options") ||
+    if (!clv_graph_require(graph, options != NULL, __func__, "options") ||
         !clv_graph_require_zeros(graph, options->reserved, sizeof options->reserved / sizeof *options->reserved,
-                                 "clv_parallel_attention"))
+                                 __func__))
         return CLV_NONE;
     clv_type type = clv_graph_type(graph, x);
     clv_self_attention_options o = *options;

@@ -58,7 +58,7 @@ clv_value clv_column_parallel_linear(clv_graph *graph, clv_value x, int64_t feat
                                      const clv_linear_options *options)
 {
     linear l;
-    if (!begin(&l, graph, x, features, rules, options, false, "clv_column_parallel_linear"))
+    if (!begin(&l, graph, x, features, rules, options, false, __func__))
         return CLV_NONE;
     x = clv_nn_enter_parallel_region(graph, x, rules, l.features);
     clv_value y = clv_nn_stored_weight_product(graph, x, rules, &l.weight, NULL, "m", "mf", "f");
@@ -75,7 +75,7 @@ clv_value clv_row_parallel_linear(clv_graph *graph, clv_value x, int64_t feature
                                   const clv_linear_options *options)
 {
     linear l;
-    if (!begin(&l, graph, x, features, rules, options, true, "clv_row_parallel_linear"))
+    if (!begin(&l, graph, x, features, rules, options, true, __func__))
         return CLV_NONE;
     if (!l.o.input_is_parallel)
         x = clv_nn_constrain(graph, x, &l.split, rules, "the input of the product", 1, &l.features);

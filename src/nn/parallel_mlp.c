@@ -34,8 +34,8 @@ static clv_value plain(clv_graph *graph, clv_value x, const clv_axis_rules *rule
 
 clv_value clv_parallel_mlp(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_mlp_options *o)
 {
-    if (!clv_graph_require(graph, o != NULL, "clv_parallel_mlp", "options") ||
-        !clv_graph_require_zeros(graph, o->reserved, sizeof o->reserved / sizeof *o->reserved, "clv_parallel_mlp"))
+    if (!clv_graph_require(graph, o != NULL, __func__, "options") ||
+        !clv_graph_require_zeros(graph, o->reserved, sizeof o->reserved / sizeof *o->reserved, __func__))
         return CLV_NONE;
     clv_type type = clv_graph_type(graph, x);
     if (!clv_valid(x) || type.rank < 1)

@@ -17,7 +17,7 @@ static clv_value vector(clv_graph *graph, const clv_axis_rules *rules, const cha
 clv_value clv_parallel_rms_norm(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const char *name,
                                 double eps)
 {
-    if (!clv_graph_require(graph, name != NULL, "clv_parallel_rms_norm", "a name"))
+    if (!clv_graph_require(graph, name != NULL, __func__, "a name"))
         return CLV_NONE;
     return clv_rms_norm(graph, x, vector(graph, rules, name, "weight", x, CLV_INIT_ONES), eps);
 }
@@ -25,7 +25,7 @@ clv_value clv_parallel_rms_norm(clv_graph *graph, clv_value x, const clv_axis_ru
 clv_value clv_parallel_layer_norm(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const char *name,
                                   double eps, bool bias)
 {
-    if (!clv_graph_require(graph, name != NULL, "clv_parallel_layer_norm", "a name"))
+    if (!clv_graph_require(graph, name != NULL, __func__, "a name"))
         return CLV_NONE;
     clv_value gain = vector(graph, rules, name, "weight", x, CLV_INIT_ONES);
     return clv_layer_norm(graph, x, gain, bias ? vector(graph, rules, name, "bias", x, CLV_INIT_ZEROS) : CLV_NONE, eps);

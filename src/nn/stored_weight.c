@@ -2,9 +2,7 @@
 #include "nn/stored_weight.h"
 
 #include <stdio.h>
-#include <string.h>
 
-#include "graph/graph.h"
 #include "nn/layer_layouts.h"
 #include "ops/builtin_ops.h"
 #include "tensor/quant_block.h"

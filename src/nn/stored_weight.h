@@ -12,8 +12,7 @@
  * quantization needs a last `in` dimension that is a multiple of 32, which is then split at blocks. Other weights stay
  * dense.
  */
-#ifndef CLEAVE_NN_STORED_WEIGHT_H
-#define CLEAVE_NN_STORED_WEIGHT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -58,5 +57,3 @@ clv_stored_weight clv_nn_stored_weight(clv_graph *graph, const clv_axis_rules *r
 clv_value clv_nn_stored_weight_product(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
                                        const clv_stored_weight *weight, const char *rows, const char *in,
                                        const char *kernel, const char *out);
-
-#endif

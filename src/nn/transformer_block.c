@@ -64,9 +64,9 @@ clv_value clv_transformer_block(clv_graph *graph, clv_value x, const clv_axis_ru
 {
     static const clv_enum_name forms[] = {
         CLV_ENUM_NAME(CLV_BLOCK_LLAMA), CLV_ENUM_NAME(CLV_BLOCK_GPT), CLV_ENUM_NAME(CLV_BLOCK_BERT), {0}};
-    if (!clv_graph_require(graph, o != NULL, "clv_transformer_block", "options") ||
+    if (!clv_graph_require(graph, o != NULL, __func__, "options") ||
         !clv_graph_require_enum(graph, "block", (int)o->form, forms) ||
-        !clv_graph_require_zeros(graph, o->reserved, sizeof o->reserved / sizeof *o->reserved, "clv_transformer_block"))
+        !clv_graph_require_zeros(graph, o->reserved, sizeof o->reserved / sizeof *o->reserved, __func__))
         return CLV_NONE;
     x = clv_nn_leave_parallel_region(graph, x, rules);
     clv_begin_block(graph);

@@ -5,13 +5,8 @@
  *
  * gradients: separate ops, which recompute the activation from x; d_bias is d_x summed over rows.
  */
-#include <string.h>
-
-#include "base/error.h"
-#include "graph/graph.h"
 #include "kernels/cpu/activation_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 typedef struct activation_attrs {
     int kind; /* clv_unary_kind */
@@ -48,7 +43,6 @@ static clv_status bias_gelu_shape(const clv_op *op, const clv_type *in, clv_type
 
 static clv_status bias_gelu_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const clv_view *out = &call->out[0];
     clv_bias_act(kernel_of(call), out->dtype, out->data, call->in[0].data, call->in[1].data, clv_view_rows(out, 1),
                  out->shape[out->rank - 1]);
@@ -65,7 +59,6 @@ static void bias_gelu_gradient(clv_graph *graph, const clv_op *op, const clv_val
 
 static clv_status bias_gelu_gradient_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const clv_view *out = &call->out[0];
     clv_bias_act_backward(kernel_of(call), out->dtype, out->data, call->in[0].data, call->in[1].data, call->in[2].data,
                           clv_view_rows(out, 1), out->shape[out->rank - 1]);
@@ -108,7 +101,6 @@ const clv_op_def clv_op_bias_gelu_gradient = {
 
 static clv_status gated_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     CLV_TRY(clv_check_float("x", &in[0], err));
     CLV_TRY(clv_check_rank_from("x", &in[0], 2, "[...,2,F]", err));
     *out = in[0];
@@ -129,8 +121,6 @@ static void gated_factors(clv_rule *rule, const clv_type *x)
 
 static void gated_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)op;
-    (void)out;
     int rows = in[0].rank - 2;
     gated_factors(rule, &in[0]);
     clv_rule_map_in_dims(rule, 0, rows);
@@ -140,7 +130,6 @@ static void gated_rule(const clv_op *op, const clv_type *in, const clv_type *out
 
 static clv_status gated_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const clv_view *x = &call->in[0], *out = &call->out[0];
     int64_t cols = out->shape[out->rank - 1];
     const char *gate = x->data;
@@ -158,16 +147,12 @@ static void gated_gradient(clv_graph *graph, const clv_op *op, const clv_value *
 
 static clv_status gated_gradient_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
-    (void)err;
     out[0] = in[1];
     return CLV_OK;
 }
 
 static void gated_gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)op;
-    (void)out;
     int rows = in[1].rank - 2;
     gated_factors(rule, &in[1]);
     clv_rule_map_in_dims(rule, 0, rows + 1);
@@ -180,7 +165,6 @@ static void gated_gradient_rule(const clv_op *op, const clv_type *in, const clv_
 
 static clv_status gated_gradient_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const clv_view *d_out = &call->in[0];
     int64_t cols = d_out->shape[d_out->rank - 1];
     size_t up = (size_t)cols * clv_dtype_size(d_out->dtype);

@@ -19,15 +19,10 @@
  * Source: Dao 2023, arXiv:2307.08691; kernels/cpu/attention_kernel.h.
  */
 #include <math.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "base/versioned_structs.h"
-#include "graph/graph.h"
 #include "kernels/cpu/attention_kernel.h"
 #include "kernels/cpu/openmp.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 typedef struct attention_attrs {
     bool causal;
@@ -249,7 +244,6 @@ static clv_status gradient_shape(const clv_op *op, const clv_type *in, clv_type 
 
 static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)out;
     head_factors f = add_factors(rule, &in[GQ], &in[GKV], CLV_REDUCTION_SUM);
     like_q(clv_rule_operand_dim, rule, D_OUT, f);
     like_q(clv_rule_operand_dim, rule, GQ, f);
@@ -275,7 +269,6 @@ static clv_op_cost gradient_cost(const clv_op *op, const clv_type *in, const clv
 
 static size_t gradient_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    (void)out;
     clv_attention_args args = sizes_of(op, in[GQ].shape, in[GKV].shape, in[GQ].dtype);
     return clv_attention_backward_workspace(&args);
 }
@@ -319,7 +312,6 @@ static clv_status attention_shape(const clv_op *op, const clv_type *in, clv_type
 
 static void attention_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)out;
     head_factors f = add_factors(rule, &in[Q], &in[KV], CLV_REDUCTION_NONE);
     like_q(clv_rule_operand_dim, rule, Q, f);
     like_kv(clv_rule_operand_dim, rule, KV, f);
@@ -337,7 +329,6 @@ static clv_op_cost attention_cost(const clv_op *op, const clv_type *in, const cl
 
 static size_t attention_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    (void)out;
     clv_attention_args args = sizes_of(op, in[Q].shape, in[KV].shape, in[Q].dtype);
     return clv_attention_forward_workspace(&args);
 }
@@ -384,7 +375,7 @@ const clv_op_def clv_op_attention = {
 clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_attention_options *options)
 {
     clv_attention_options given;
-    if (!clv_graph_take_options(graph, &given, sizeof given, sizeof given, options, "clv_attention"))
+    if (!clv_graph_take_options(graph, &given, sizeof given, sizeof given, options, __func__))
         return CLV_NONE;
     given.causal = given.causal || !options;
     clv_type type = clv_graph_type(graph, q);

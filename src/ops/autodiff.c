@@ -1,11 +1,7 @@
 /* autodiff.c - reverse-mode automatic differentiation of a graph, before partitioning. */
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "graph/graph.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 /* Sets depends[v] for each value v that depends on one of wrt. */
 static void mark_dependents(const clv_graph *graph, const clv_value *wrt, int n, int n_ops, bool *depends)

@@ -1,9 +1,13 @@
-/* builtin_ops.h - list of the built-in ops, their internal builders, and gradients with options. */
-#ifndef CLEAVE_OPS_BUILTIN_OPS_H
-#define CLEAVE_OPS_BUILTIN_OPS_H
+/* builtin_ops.h - list of the built-in ops, their internal builders, gradients with options, and what the file of an op
+ * includes. */
+#pragma once
 
+#include <string.h>
+
+#include "base/error.h"
 #include "graph/graph.h"
 #include "kernels/cpu/elementwise_kernel.h"
+#include "ops/operand_checks.h"
 
 /* X(name) of every op that graphs may have; clv_op_<name> is its definition. */
 // clang-format off
@@ -63,5 +67,3 @@ void clv_gradients_accumulate(clv_graph *graph, clv_value loss, clv_value seed, 
 /* Constrains a parameter's gradient to the layout of its moments, directly from where it is computed, not by way of the
  * parameter's layout. The constraint belongs to the backward pass and is named after the parameter. */
 clv_value clv_constrain_gradient(clv_graph *graph, clv_value parameter, clv_value gradient, const clv_layout *layout);
-
-#endif

@@ -8,19 +8,14 @@
  * torch.nn.utils.clip_grad_norm_.
  */
 #include <math.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "graph/graph.h"
 #include "kernels/cpu/reduce_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 /* ---- sum_squares ---- */
 
 static clv_status squares_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     CLV_TRY(clv_check_float("x", &in[0], err));
     out[0] = (clv_type){.dtype = clv_statistics_dtype(in[0].dtype)};
     return CLV_OK;
@@ -29,7 +24,6 @@ static clv_status squares_shape(const clv_op *op, const clv_type *in, clv_type *
 static clv_status squares_run(const clv_call *call, clv_error *err)
 {
     const clv_view *x = &call->in[0];
-    (void)err;
     clv_dtype_store(call->out[0].dtype, call->out[0].data, 0, clv_sum_squares(x->dtype, x->data, clv_view_elems(x)));
     return CLV_OK;
 }
@@ -53,7 +47,6 @@ static const clv_attr clip_fields[] = {CLV_FIELD(DOUBLE, clip_attrs, most), {0}}
 
 static clv_status clip_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     CLV_TRY(clv_check_scalar("the norm", &in[0], CLV_F32, err));
     out[0] = in[0];
     return CLV_OK;
@@ -61,14 +54,12 @@ static clv_status clip_shape(const clv_op *op, const clv_type *in, clv_type *out
 
 static void clip_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)op, (void)in, (void)out, (void)rule; /* no dimensions */
 }
 
 static clv_status clip_run(const clv_call *call, clv_error *err)
 {
     const clip_attrs *a = call->op->attrs;
     double norm = *(const float *)call->in[0].data;
-    (void)err;
     *(float *)call->out[0].data = isfinite(norm) ? (float)fmin(1, a->most / (norm + 1e-6)) : NAN;
     return CLV_OK;
 }
@@ -136,19 +127,18 @@ static void add_squares(clv_graph *graph, square_group *groups, int *n, clv_valu
 
 clv_value clv_global_norm(clv_graph *graph, const clv_value *x, int n)
 {
-    static const char call[] = "clv_global_norm";
     const clv_layout whole = clv_layout_replicated(0);
     clv_value total = CLV_NONE;
     int n_groups = 0;
-    if (!clv_graph_require(graph, x && n > 0, call, "tensors") || !x)
+    if (!clv_graph_require(graph, x && n > 0, __func__, "tensors") || !x)
         return CLV_NONE;
     square_group *groups = clv_arena_alloc(graph->arena, (size_t)n, sizeof *groups);
     if (!groups)
-        return clv_graph_fail(graph, CLV_ENOMEM, "%s: out of memory for %d tensors", call, n);
+        return clv_graph_fail(graph, CLV_ENOMEM, "%s: out of memory for %d tensors", __func__, n);
     clv_graph_push_scope(graph, "global_norm");
     for (int i = 0; i < n; i++) {
         if (!clv_graph_ok(graph) || !clv_valid(x[i]) || x[i].id >= graph->n_values)
-            return clv_graph_fail(graph, CLV_EINVAL, "%s: tensor %d is none of this graph", call, i);
+            return clv_graph_fail(graph, CLV_EINVAL, "%s: tensor %d is none of this graph", __func__, i);
         add_squares(graph, groups, &n_groups, x[i]);
     }
     for (int g = 0; g < n_groups; g++) {

@@ -16,13 +16,8 @@
  *   count_labels: the number of labels that are not ignored                  rows reduce(sum)
  * so that a mean loss is a sum divided by a sum, never a mean of means.
  */
-#include <string.h>
-
-#include "base/error.h"
-#include "graph/graph.h"
 #include "kernels/cpu/cross_entropy_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 typedef struct xent_attrs {
     int64_t ignored;
@@ -98,7 +93,6 @@ static void logits_rule(clv_rule *rule, const clv_op *op, const clv_type *logits
 
 static clv_status max_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     CLV_TRY(check_logits(&in[0], err));
     out[0] = row_of(&in[0]);
     return CLV_OK;
@@ -106,13 +100,11 @@ static clv_status max_shape(const clv_op *op, const clv_type *in, clv_type *out,
 
 static void max_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)out;
     logits_rule(rule, op, &in[0], CLV_REDUCTION_MAX, "x>r");
 }
 
 static clv_status max_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     clv_cross_entropy_args args = args_of(call, &call->in[0], NULL);
     clv_cross_entropy_max(&args, call->out[0].data, call->in[0].data);
     return CLV_OK;
@@ -132,7 +124,6 @@ const clv_op_def clv_op_xent_max = {
 
 static clv_status gradient_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     CLV_TRY(check_logits(&in[0], err));
     clv_type row = row_of(&in[0]), pair = pair_of(&in[0]);
     CLV_TRY(check_stats("max", &in[1], &row, err));
@@ -144,7 +135,6 @@ static clv_status gradient_shape(const clv_op *op, const clv_type *in, clv_type 
 
 static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)out;
     logits_rule(rule, op, &in[0], CLV_REDUCTION_NONE, "xrrr>x");
     clv_rule_multilinear(rule, 1u << 3);
 }
@@ -156,7 +146,6 @@ static clv_op_cost exp_cost(const clv_op *op, const clv_type *in, const clv_type
 
 static clv_status gradient_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     clv_cross_entropy_args args = args_of(call, &call->in[0], &call->in[2]);
     clv_cross_entropy_backward(&args, call->out[0].data, call->in[0].data, call->in[2].data, call->in[1].data,
                                call->in[3].data);
@@ -179,7 +168,6 @@ const clv_op_def clv_op_xent_gradient = {
 
 static clv_status sums_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     CLV_TRY(check_logits(&in[0], err));
     clv_type row = row_of(&in[0]);
     CLV_TRY(check_stats("max", &in[1], &row, err));
@@ -190,13 +178,11 @@ static clv_status sums_shape(const clv_op *op, const clv_type *in, clv_type *out
 
 static void sums_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)out;
     logits_rule(rule, op, &in[0], CLV_REDUCTION_SUM, "xrr>r");
 }
 
 static clv_status sums_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     clv_cross_entropy_args args = args_of(call, &call->in[0], &call->in[2]);
     clv_cross_entropy_sums(&args, call->out[0].data, call->in[0].data, call->in[2].data, call->in[1].data);
     return CLV_OK;
@@ -232,7 +218,6 @@ static clv_status check_sums(const clv_type *sums, const clv_type *labels, clv_e
 
 static clv_status loss_gradient_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     clv_type row = row_of(&in[0]);
     CLV_TRY(check_sums(&in[0], &in[1], err));
     CLV_TRY(check_stats("d_loss", &in[2], &row, err));
@@ -242,14 +227,12 @@ static clv_status loss_gradient_shape(const clv_op *op, const clv_type *in, clv_
 
 static void loss_gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)out;
     clv_rule_rows(rule, op, &in[0], CLV_REDUCTION_NONE, CLV_REDUCTION_NONE, "rrr>r");
     clv_rule_multilinear(rule, 1u << 2);
 }
 
 static clv_status loss_gradient_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     clv_cross_entropy_args args = row_args(call, &call->in[0], &call->in[1]);
     clv_cross_entropy_loss_backward(&args, call->out[0].data, call->in[0].data, call->in[1].data, call->in[2].data);
     return CLV_OK;
@@ -270,7 +253,6 @@ const clv_op_def clv_op_xent_loss_gradient = {
 
 static clv_status loss_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     CLV_TRY(check_sums(&in[0], &in[1], err));
     out[0] = row_of(&in[0]);
     return CLV_OK;
@@ -278,13 +260,11 @@ static clv_status loss_shape(const clv_op *op, const clv_type *in, clv_type *out
 
 static void loss_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)out;
     clv_rule_rows(rule, op, &in[0], CLV_REDUCTION_NONE, CLV_REDUCTION_NONE, "rr>r");
 }
 
 static clv_status loss_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     clv_cross_entropy_args args = row_args(call, &call->in[0], &call->in[1]);
     clv_cross_entropy_loss(&args, call->out[0].data, call->in[0].data, call->in[1].data);
     return CLV_OK;
@@ -337,7 +317,6 @@ static clv_status count_run(const clv_call *call, clv_error *err)
 {
     const clv_view *labels = &call->in[0];
     int64_t ignored = ((const count_attrs *)call->op->attrs)->ignored, elems = clv_view_elems(labels), count = 0;
-    (void)err;
     for (int64_t i = 0; i < elems; i++) {
         int64_t label =
             labels->dtype == CLV_I32 ? ((const int32_t *)labels->data)[i] : ((const int64_t *)labels->data)[i];

@@ -6,13 +6,8 @@
  *
  * The gradient is the same op, with the same key and step, on d_out: no mask is stored. Source: Srivastava et al. 2014.
  */
-#include <string.h>
-
-#include "base/error.h"
-#include "graph/graph.h"
 #include "kernels/cpu/dropout_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 typedef struct dropout_attrs {
     double p;
@@ -33,7 +28,6 @@ static clv_status dropout_shape(const clv_op *op, const clv_type *in, clv_type *
 
 static void dropout_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)op, (void)out;
     clv_rule_add_dims(rule, &in[0], in[0].rank);
     clv_rule_map_in_dims(rule, 0, in[0].rank);
     clv_rule_map_out_dims(rule, 0, in[0].rank);
@@ -42,7 +36,6 @@ static void dropout_rule(const clv_op *op, const clv_type *in, const clv_type *o
 
 static clv_status dropout_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const dropout_attrs *attrs = call->op->attrs;
     const clv_view *x = &call->in[0];
     clv_key key = attrs->key;
@@ -71,7 +64,7 @@ const clv_op_def clv_op_dropout = {
 
 clv_value clv_dropout(clv_graph *graph, clv_value x, double p, clv_key key, clv_value step)
 {
-    if (!clv_graph_require(graph, true, "clv_dropout", ""))
+    if (!clv_graph_require(graph, true, __func__, ""))
         return CLV_NONE;
     if (!(p >= 0 && p < 1))
         return clv_graph_fail(graph, CLV_EINVAL, "clv_dropout: p is %g; 0 <= p < 1 is needed", p);

@@ -11,14 +11,10 @@
  * from the whole shapes, so that all ranks use the workspace alike, whatever their shards.
  */
 #include <stdio.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "graph/graph.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/transpose_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 enum { LETTERS = CLV_MAX_RANK + 1, ALIGN = 64 };
 
@@ -427,14 +423,13 @@ static clv_value build(clv_graph *graph, const char *subscripts, clv_value a, cl
 
 clv_value clv_einsum(clv_graph *graph, const char *subscripts, clv_value a, clv_value b)
 {
-    return build(graph, subscripts, a, b, CLV_NONE, "clv_einsum");
+    return build(graph, subscripts, a, b, CLV_NONE, __func__);
 }
 
 clv_value clv_einsum_accumulate(clv_graph *graph, const char *subscripts, clv_value a, clv_value b, clv_value to,
                                 clv_dtype dtype)
 {
-    static const char call[] = "clv_einsum_accumulate";
-    clv_value result = build(graph, subscripts, a, b, to, call);
+    clv_value result = build(graph, subscripts, a, b, to, __func__);
     if (!clv_valid(result))
         return result;
     clv_type *type = &graph->values[result.id].type;
@@ -442,7 +437,7 @@ clv_value clv_einsum_accumulate(clv_graph *graph, const char *subscripts, clv_va
         type->dtype = CLV_F32; /* which the kernel goes by (clv_op_traits.accepts_f32_results) */
     if (type->dtype != dtype)
         return clv_graph_fail(graph, CLV_EDTYPE,
-                              "%s: dtype %s; the product is %s, valid: that, or f32 for 16-bit operands", call,
+                              "%s: dtype %s; the product is %s, valid: that, or f32 for 16-bit operands", __func__,
                               clv_dtype_name(dtype), clv_dtype_name(type->dtype));
     return result;
 }

@@ -11,13 +11,7 @@
  * gradients: map_gradient (of d_out and x or out), products and quotients on the graph, choice_gradient for max and min
  * (ties share evenly); gradients of broadcast operands are summed back to their shapes.
  */
-#include <string.h>
-
-#include "base/error.h"
-#include "graph/graph.h"
-#include "kernels/cpu/elementwise_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 /* ---- broadcasting ---- */
 
@@ -79,7 +73,6 @@ static const clv_attr map_fields[] = {CLV_FIELD(INT, map_attrs, op), CLV_FIELD(D
 
 static clv_status map_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     CLV_TRY(clv_check_float("x", &in[0], err));
     out[0] = in[0];
     return CLV_OK;
@@ -99,7 +92,6 @@ static void map_rule(const clv_op *op, const clv_type *in, const clv_type *out, 
 
 static clv_status map_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const map_attrs *a = call->op->attrs;
     clv_unary_forward((clv_unary_op)a->op, a->factor, call->in[0].dtype, call->out[0].data, call->in[0].data,
                       clv_view_elems(&call->out[0]));
@@ -138,7 +130,6 @@ static void map_gradient_rule(const clv_op *op, const clv_type *in, const clv_ty
 
 static clv_status map_gradient_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const map_attrs *a = call->op->attrs;
     clv_unary_backward((clv_unary_op)a->op, a->factor, call->in[0].dtype, call->out[0].data, call->in[0].data,
                        call->in[1].data, clv_view_elems(&call->out[0]));
@@ -198,7 +189,6 @@ static const clv_attr combine_fields[] = {CLV_FIELD(INT, combine_attrs, op), {0}
 
 static clv_status combine_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     if (in[0].dtype != in[1].dtype)
         return clv_fail(err, CLV_EDTYPE, "operands are %s and %s; cast one", clv_dtype_name(in[0].dtype),
                         clv_dtype_name(in[1].dtype));
@@ -226,7 +216,6 @@ static void combine_rule(const clv_op *op, const clv_type *in, const clv_type *o
 
 static clv_status combine_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const clv_view *out = &call->out[0];
     int64_t a[CLV_MAX_RANK], b[CLV_MAX_RANK];
     padded_shape(a, &call->in[0], out->rank);
@@ -293,7 +282,6 @@ const clv_op_def clv_op_combine = {
 /* choice_gradient, in the shape of the result: d_out where a was chosen, half of it at a tie, else 0. */
 static clv_status choice_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const clv_view *out = &call->out[0];
     int64_t a[CLV_MAX_RANK], b[CLV_MAX_RANK];
     padded_shape(a, &call->in[1], out->rank);
@@ -360,7 +348,6 @@ clv_value clv_div(clv_graph *graph, clv_value a, clv_value b)
 
 static clv_status where_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     if (in[0].dtype != CLV_BOOL && in[0].dtype != CLV_U8)
         return clv_fail(err, CLV_EDTYPE, "the condition is %s; valid: bool or u8", clv_dtype_name(in[0].dtype));
     if (in[1].dtype != in[2].dtype)
@@ -378,7 +365,6 @@ static void where_rule(const clv_op *op, const clv_type *in, const clv_type *out
 
 static clv_status where_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const clv_view *out = &call->out[0];
     int64_t shape[3][CLV_MAX_RANK];
     for (int i = 0; i < 3; i++)
@@ -420,7 +406,6 @@ static const clv_attr cast_fields[] = {CLV_FIELD(DTYPE, clv_cast_attrs, dtype), 
 
 static clv_status cast_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)err;
     out[0] = in[0];
     out[0].dtype = ((const clv_cast_attrs *)op->attrs)->dtype;
     return CLV_OK;
@@ -442,7 +427,6 @@ static void cast_rule(const clv_op *op, const clv_type *in, const clv_type *out,
 
 static clv_status cast_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     clv_cast_run(call->out[0].dtype, call->out[0].data, call->in[0].dtype, call->in[0].data,
                  clv_view_elems(&call->out[0]));
     return CLV_OK;
@@ -457,7 +441,7 @@ static void cast_gradient(clv_graph *graph, const clv_op *op, const clv_value *d
 
 clv_value clv_cast(clv_graph *graph, clv_value x, clv_dtype dtype)
 {
-    if (!clv_graph_require(graph, true, "clv_cast", ""))
+    if (!clv_graph_require(graph, true, __func__, ""))
         return CLV_NONE;
     clv_cast_attrs a;
     memset(&a, 0, sizeof a);
@@ -495,8 +479,6 @@ static const clv_attr fill_fields[] = {CLV_FIELD(DOUBLE, fill_attrs, value),
 static clv_status fill_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
     const fill_attrs *a = op->attrs;
-    (void)in;
-    (void)err;
     *out = (clv_type){.dtype = a->dtype, .rank = a->rank};
     memcpy(out->shape, a->shape, sizeof a->shape);
     return CLV_OK;
@@ -504,7 +486,6 @@ static clv_status fill_shape(const clv_op *op, const clv_type *in, clv_type *out
 
 static clv_status fill_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     clv_fill_run(call->out[0].dtype, call->out[0].data, ((const fill_attrs *)call->op->attrs)->value,
                  clv_view_elems(&call->out[0]));
     return CLV_OK;
@@ -525,7 +506,7 @@ static bool holds(clv_dtype dtype, double value)
 
 clv_value clv_fill(clv_graph *graph, clv_dtype dtype, int rank, const int64_t *shape, double value)
 {
-    if (!clv_graph_require(graph, shape || rank <= 0, "clv_fill", "a shape"))
+    if (!clv_graph_require(graph, shape || rank <= 0, __func__, "a shape"))
         return CLV_NONE;
     if (rank < 0 || rank > CLV_MAX_RANK)
         return clv_graph_fail(graph, CLV_ELIMIT, "%sfill of %d dimensions; valid: 0 to %d", graph->scope, rank,

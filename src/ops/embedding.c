@@ -10,12 +10,8 @@
  * The gradient can be accumulated in place into another gradient of the table, that of a tied output
  * (fuse_accumulation.c).
  */
-#include "base/error.h"
-#include "graph/graph.h"
-#include "kernels/cpu/elementwise_kernel.h"
 #include "kernels/cpu/embedding_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 /* ---- embedding_gradient: d_out [..., M], ids [...], to? [V, M] -> d_table [V, M] ---- */
 
@@ -96,7 +92,6 @@ static clv_op_cost gradient_cost(const clv_op *op, const clv_type *in, const clv
 
 static clv_status gradient_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const clv_view *d_out = &call->in[D_OUT], *ids = &call->in[IDS], *d_table = &call->out[0];
     clv_embedding_args args = args_of(d_table, ids);
     if (accumulates(call->op))
@@ -124,7 +119,6 @@ const clv_op_def clv_op_embedding_gradient = {
 
 static clv_status embedding_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     CLV_TRY(clv_check_float("table", &in[0], err));
     if (in[0].rank != 2)
         return clv_fail(err, CLV_ESHAPE, "table is %s; [V,M] is needed", clv_type_string(&in[0]).text);
@@ -140,7 +134,6 @@ static clv_status embedding_shape(const clv_op *op, const clv_type *in, clv_type
 
 static void embedding_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)op;
     int rows = in[1].rank;
     clv_rule_add_dims(rule, &out[0], rows + 1); /* m is factor `rows` */
     int v = clv_rule_add_factor(rule, in[0].shape[0], CLV_REDUCTION_SUM);
@@ -156,13 +149,11 @@ static void embedding_rule(const clv_op *op, const clv_type *in, const clv_type 
 /* Reads only the rows of the table that ids name. */
 static clv_op_cost embedding_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
-    (void)op;
     return (clv_op_cost){.bytes = clv_type_bytes(&in[1]) + 2 * clv_type_bytes(&out[0])};
 }
 
 static clv_status embedding_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const clv_view *table = &call->in[0], *ids = &call->in[1];
     clv_embedding_args args = args_of(table, ids);
     clv_embedding_gather(&args, call->out[0].dtype, call->out[0].data, table->dtype, table->data, ids->data);

@@ -16,7 +16,6 @@
 
 #include "base/error.h"
 #include "base/text/c_locale.h"
-#include "cleave/text.h"
 #include "graph/graph.h"
 
 static const char *const inits[] = {"zeros", "ones", "normal", "lecun_normal", "uniform"};
@@ -508,7 +507,7 @@ static clv_status parse_lines(clv_graph **graph, char *text, clv_error *err)
 clv_status clv_graph_parse(clv_graph **out, const char *text, clv_error *err)
 {
     clv_graph *graph = NULL;
-    CLV_TRY(clv_require(out && text, "clv_graph_parse", "out and a text", err));
+    CLV_TRY(clv_require(out && text, __func__, "out and a text", err));
     char *copy = strdup(text);
     if (!copy)
         return clv_fail_memory(err, "a graph's text", strlen(text));

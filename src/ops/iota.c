@@ -5,11 +5,7 @@
  *
  * No gradient.
  */
-#include <string.h>
-
-#include "graph/graph.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 typedef struct iota_attrs {
     int64_t n;
@@ -30,7 +26,6 @@ static clv_status iota_shape(const clv_op *op, const clv_type *in, clv_type *out
 
 static void iota_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)op, (void)in;
     clv_rule_add_dims(rule, &out[0], out[0].rank);
     clv_rule_map_out_dims(rule, 0, out[0].rank);
     if (out[0].rank == 2)
@@ -39,7 +34,6 @@ static void iota_rule(const clv_op *op, const clv_type *in, const clv_type *out,
 
 static clv_status iota_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const clv_view *view = &call->out[0];
     const int32_t *offset = call->op->n_in > 0 ? call->in[0].data : NULL;
     int32_t *out = view->data;
@@ -63,7 +57,7 @@ const clv_op_def clv_op_iota = {
 
 clv_value clv_iota(clv_graph *graph, int64_t n, clv_value offset)
 {
-    if (!clv_graph_require(graph, true, "clv_iota", ""))
+    if (!clv_graph_require(graph, true, __func__, ""))
         return CLV_NONE;
     if (n < 0 || n > INT32_MAX)
         return clv_graph_fail(graph, CLV_EINVAL, "%siota of %lld; valid: 0 to %d", graph->scope, (long long)n,

@@ -6,16 +6,10 @@
  *
  * Runs in place on the cache and writes only the new rows. No gradient: caches are for inference.
  */
-#include <string.h>
-
-#include "base/error.h"
-#include "graph/graph.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 static clv_status update_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     bool fits = in[0].rank >= 2 && in[1].rank == in[0].rank && in[1].shape[1] <= in[0].shape[1];
     for (int d = 0; fits && d < in[0].rank; d++)
         fits = d == 1 || in[0].shape[d] == in[1].shape[d];
@@ -33,7 +27,6 @@ static clv_status update_shape(const clv_op *op, const clv_type *in, clv_type *o
 
 static void update_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)op, (void)out;
     for (int d = 0; d < in[0].rank; d++) {
         if (d == 1)
             continue;
@@ -48,7 +41,6 @@ static void update_rule(const clv_op *op, const clv_type *in, const clv_type *ou
 
 static clv_op_cost update_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
-    (void)op, (void)out;
     return (clv_op_cost){.bytes = 2 * clv_type_bytes(&in[1])};
 }
 

@@ -17,13 +17,9 @@
  * Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450; Zhang & Sennrich 2019, arXiv:1910.07467.
  */
 #include <math.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "graph/graph.h"
 #include "kernels/cpu/norm_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 /* Attributes of all ops of this file. */
 typedef struct norm_attrs {
@@ -95,7 +91,6 @@ static clv_status check_gradient_operands(const clv_type *in, clv_error *err)
 
 static clv_status moments_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     CLV_TRY(check_x(&in[0], err));
     out[0] = pair_of(&in[0]);
     return CLV_OK;
@@ -103,13 +98,11 @@ static clv_status moments_shape(const clv_op *op, const clv_type *in, clv_type *
 
 static void moments_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)out;
     clv_rule_rows(rule, op, &in[0], CLV_REDUCTION_NONE, CLV_REDUCTION_SUM, "x>r");
 }
 
 static clv_status moments_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     clv_norm norm = norm_of(call, &call->in[0], NULL);
     clv_norm_moments(&norm, call->out[0].data, call->in[0].data);
     return CLV_OK;
@@ -129,7 +122,6 @@ const clv_op_def clv_op_moments = {
 
 static clv_status sums_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     CLV_TRY(check_gradient_operands(in, err));
     CLV_TRY(check_weight("gain", &in[3], &in[1], err));
     out[0] = pair_of(&in[1]);
@@ -138,14 +130,12 @@ static clv_status sums_shape(const clv_op *op, const clv_type *in, clv_type *out
 
 static void sums_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)out;
     clv_rule_rows(rule, op, &in[1], CLV_REDUCTION_NONE, CLV_REDUCTION_SUM, "xxrc>r");
     clv_rule_multilinear(rule, 1u << 0);
 }
 
 static clv_status sums_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     clv_norm norm = norm_of(call, &call->in[1], &call->in[3]);
     clv_norm_backward_sums(&norm, call->out[0].data, call->in[0].data, call->in[1].data, call->in[2].data,
                            call->in[3].data);
@@ -167,7 +157,6 @@ const clv_op_def clv_op_normalize_sums = {
 
 static clv_status dx_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     CLV_TRY(check_gradient_operands(in, err));
     CLV_TRY(check_pair("sums", &in[3], &in[1], err));
     CLV_TRY(check_weight("gain", &in[4], &in[1], err));
@@ -177,14 +166,12 @@ static clv_status dx_shape(const clv_op *op, const clv_type *in, clv_type *out, 
 
 static void dx_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)out;
     clv_rule_rows(rule, op, &in[1], CLV_REDUCTION_NONE, CLV_REDUCTION_NONE, "xxrrc>x");
     clv_rule_additive(rule, 1u << 0 | 1u << 3); /* d_x is a sum of a term in d_y and one in sums */
 }
 
 static clv_status dx_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     clv_norm norm = norm_of(call, &call->in[1], &call->in[4]);
     clv_norm_backward_apply(&norm, call->out[0].data, call->in[0].data, call->in[1].data, call->in[2].data,
                             call->in[3].data, call->in[4].data);
@@ -215,14 +202,12 @@ static clv_status dgain_shape(const clv_op *op, const clv_type *in, clv_type *ou
 
 static void dgain_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)out;
     clv_rule_rows(rule, op, &in[1], CLV_REDUCTION_SUM, CLV_REDUCTION_NONE, "xxr>c");
     clv_rule_multilinear(rule, 1u << 0);
 }
 
 static clv_status dgain_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     clv_norm norm = norm_of(call, &call->in[1], &call->out[0]);
     clv_norm_backward_weights(&norm, call->out[0].data, call->op->n_out > 1 ? call->out[1].data : NULL,
                               call->in[0].data, call->in[1].data, call->in[2].data);
@@ -270,13 +255,11 @@ static clv_status normalize_shape(const clv_op *op, const clv_type *in, clv_type
 
 static void normalize_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)out;
     clv_rule_rows(rule, op, &in[0], CLV_REDUCTION_NONE, CLV_REDUCTION_NONE, "xrcc>x");
 }
 
 static clv_status normalize_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     clv_norm norm = norm_of(call, &call->in[0], &call->in[2]);
     clv_norm_apply(&norm, call->out[0].data, call->in[0].data, call->in[1].data, call->in[2].data,
                    call->op->n_in > 3 ? call->in[3].data : NULL);

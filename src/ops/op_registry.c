@@ -5,13 +5,8 @@
  */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "base/versioned_structs.h"
-#include "graph/graph.h"
 #include "ops/builtin_ops.h"
 
 #define BUILTIN(name) &clv_op_##name,
@@ -204,7 +199,7 @@ static clv_status find_or_register(const clv_op_def **out, const clv_op_def *giv
 clv_status clv_op_register(const clv_op_def *def, clv_error *err)
 {
     const clv_op_def *found;
-    CLV_TRY(clv_require(def != NULL, "clv_op_register", "a definition", err));
+    CLV_TRY(clv_require(def != NULL, __func__, "a definition", err));
     return find_or_register(&found, def, err);
 }
 

@@ -167,12 +167,10 @@ void clv_elementwise_rule(const clv_op *op, const clv_type *in, const clv_type *
 
 clv_status clv_shape_like_first(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op, (void)err;
     out[0] = in[0];
     return CLV_OK;
 }
 
 void clv_gradient_none(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
-    (void)graph, (void)op, (void)d_out, (void)d_in;
 }

@@ -1,8 +1,7 @@
 /* operand_checks.h - checks of operands for shape functions, and helpers for sharding rules, costs and attributes of
  * ops. `what` is the operand's name in the builder (graph.h).
  */
-#ifndef CLEAVE_OPS_OPERAND_CHECKS_H
-#define CLEAVE_OPS_OPERAND_CHECKS_H
+#pragma once
 
 #include "graph/op.h"
 
@@ -77,5 +76,3 @@ void clv_elementwise_rule(const clv_op *op, const clv_type *in, const clv_type *
 clv_status clv_shape_like_first(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err);
 /* A clv_op_def.gradient: 0 for every operand. (NULL: differentiating the op is an error.) */
 void clv_gradient_none(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in);
-
-#endif

@@ -18,14 +18,9 @@
  * (sign(0) is 0).
  */
 #include <math.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "graph/graph.h"
-#include "kernels/cpu/elementwise_kernel.h"
 #include "kernels/cpu/optimizer_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 typedef struct update_attrs {
     double beta1, beta2, eps, weight_decay; /* sgd: beta1 is its momentum */
@@ -92,7 +87,6 @@ static clv_status update_shape(const clv_op *op, const clv_type *in, clv_type *o
 static void update_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     const int states = state_count(op->def);
-    (void)out;
     clv_rule_add_dims(rule, &in[P], in[P].rank);
     for (int i = 0; i <= states; i++)
         clv_rule_map_in_dims(rule, i, in[P].rank);
@@ -279,10 +273,9 @@ static bool in_range(const update_attrs *a, double eps)
 void clv_adamw(clv_graph *graph, clv_value parameter, clv_value gradient, clv_value lr, clv_value step,
                const clv_adamw_options *options)
 {
-    static const char call[] = "clv_adamw";
     clv_adamw_options o;
     update_attrs a;
-    if (!clv_graph_ok(graph) || !clv_graph_take_options(graph, &o, sizeof o, sizeof o, options, call))
+    if (!clv_graph_ok(graph) || !clv_graph_take_options(graph, &o, sizeof o, sizeof o, options, __func__))
         return;
     memset(&a, 0, sizeof a);
     a.beta1 = or_default(o.beta1, 0.9, o.exact);
@@ -292,21 +285,21 @@ void clv_adamw(clv_graph *graph, clv_value parameter, clv_value gradient, clv_va
     if (in_range(&a, a.eps))
         add_update(
             graph,
-            &(update){call, &clv_op_adamw, {".m", ".v"}, parameter, gradient, lr, step, o.grad_scale, o.state_layout},
+            &(update){
+                __func__, &clv_op_adamw, {".m", ".v"}, parameter, gradient, lr, step, o.grad_scale, o.state_layout},
             &a);
     else
         clv_graph_fail(graph, CLV_EINVAL,
                        "%s: beta1 %g, beta2 %g, eps %g, weight_decay %g; betas in [0, 1), eps > 0 and weight_decay >= "
                        "0 are needed",
-                       call, a.beta1, a.beta2, a.eps, a.weight_decay);
+                       __func__, a.beta1, a.beta2, a.eps, a.weight_decay);
 }
 
 void clv_sgd(clv_graph *graph, clv_value parameter, clv_value gradient, clv_value lr, const clv_sgd_options *options)
 {
-    static const char call[] = "clv_sgd";
     clv_sgd_options o;
     update_attrs a;
-    if (!clv_graph_ok(graph) || !clv_graph_take_options(graph, &o, sizeof o, sizeof o, options, call))
+    if (!clv_graph_ok(graph) || !clv_graph_take_options(graph, &o, sizeof o, sizeof o, options, __func__))
         return;
     memset(&a, 0, sizeof a);
     a.beta1 = or_default(o.momentum, 0.9, o.exact);
@@ -315,20 +308,19 @@ void clv_sgd(clv_graph *graph, clv_value parameter, clv_value gradient, clv_valu
         add_update(
             graph,
             &(update){
-                call, &clv_op_sgd, {".momentum"}, parameter, gradient, lr, CLV_NONE, o.grad_scale, o.state_layout},
+                __func__, &clv_op_sgd, {".momentum"}, parameter, gradient, lr, CLV_NONE, o.grad_scale, o.state_layout},
             &a);
     else
         clv_graph_fail(graph, CLV_EINVAL,
-                       "%s: momentum %g, weight_decay %g; momentum in [0, 1) and weight_decay >= 0 are needed", call,
-                       a.beta1, a.weight_decay);
+                       "%s: momentum %g, weight_decay %g; momentum in [0, 1) and weight_decay >= 0 are needed",
+                       __func__, a.beta1, a.weight_decay);
 }
 
 void clv_lion(clv_graph *graph, clv_value parameter, clv_value gradient, clv_value lr, const clv_lion_options *options)
 {
-    static const char call[] = "clv_lion";
     clv_lion_options o;
     update_attrs a;
-    if (!clv_graph_ok(graph) || !clv_graph_take_options(graph, &o, sizeof o, sizeof o, options, call))
+    if (!clv_graph_ok(graph) || !clv_graph_take_options(graph, &o, sizeof o, sizeof o, options, __func__))
         return;
     memset(&a, 0, sizeof a);
     a.beta1 = or_default(o.beta1, 0.9, o.exact);
@@ -337,10 +329,11 @@ void clv_lion(clv_graph *graph, clv_value parameter, clv_value gradient, clv_val
     if (in_range(&a, 1))
         add_update(
             graph,
-            &(update){call, &clv_op_lion, {".lion"}, parameter, gradient, lr, CLV_NONE, o.grad_scale, o.state_layout},
+            &(update){
+                __func__, &clv_op_lion, {".lion"}, parameter, gradient, lr, CLV_NONE, o.grad_scale, o.state_layout},
             &a);
     else
         clv_graph_fail(graph, CLV_EINVAL,
                        "%s: beta1 %g, beta2 %g, weight_decay %g; betas in [0, 1) and weight_decay >= 0 are needed",
-                       call, a.beta1, a.beta2, a.weight_decay);
+                       __func__, a.beta1, a.beta2, a.weight_decay);
 }

@@ -8,13 +8,8 @@
  *
  * gradient of max: shared evenly by the elements that attain it, as JAX does.
  */
-#include <string.h>
-
-#include "base/error.h"
-#include "graph/graph.h"
 #include "kernels/cpu/reduce_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 /* ---- reduce ---- */
 
@@ -50,7 +45,6 @@ static void reduce_rule(const clv_op *op, const clv_type *in, const clv_type *ou
 {
     const reduce_attrs *a = op->attrs;
     clv_reduction how = reduction_of(a);
-    (void)out;
     for (int d = 0, o = 0; d < in[0].rank; d++) {
         int factor = clv_rule_add_factor(rule, in[0].shape[d], a->reduced[d] ? how : CLV_REDUCTION_NONE);
         clv_rule_operand_dim(rule, 0, d, factor);
@@ -75,7 +69,6 @@ static double whole_count(const reduce_attrs *a, const int64_t *shape, int rank)
 
 static clv_status reduce_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const reduce_attrs *a = call->op->attrs;
     const clv_view *x = &call->in[0], *out = &call->out[0];
     double scale = a->kind == CLV_MEAN ? 1.0 / whole_count(a, x->global, x->rank) : 1.0;
@@ -120,7 +113,7 @@ clv_value clv_reduce(clv_graph *graph, clv_reduce_kind kind, clv_value x, const 
     static const clv_enum_name kinds[] = {CLV_REDUCE_KINDS(CLV_ENUM_NAME_ROW){0}};
     if (clv_graph_ok(graph) && n < 0)
         return clv_graph_fail(graph, CLV_EINVAL, "%sreduce: %d dimensions; valid: 0 and above", graph->scope, n);
-    if (!clv_graph_require(graph, dims || n == 0, "clv_reduce", "dimensions") ||
+    if (!clv_graph_require(graph, dims || n == 0, __func__, "dimensions") ||
         !clv_graph_require_enum(graph, "reduce", (int)kind, kinds))
         return CLV_NONE;
     reduce_attrs a;
@@ -189,7 +182,6 @@ static void repeat(char *to, const char *source, size_t size, int64_t n)
 /* Copies or repeats runs of the last dimension. */
 static clv_status broadcast_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const clv_view *x = &call->in[0], *out = &call->out[0];
     size_t size = clv_dtype_size(out->dtype);
     int last = out->rank - 1;
@@ -241,7 +233,6 @@ const clv_op_def clv_op_broadcast = {
 
 static clv_status equal_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     bool fits = in[0].rank == in[1].rank && in[0].dtype == in[1].dtype;
     for (int d = 0; fits && d < in[0].rank; d++)
         fits = in[1].shape[d] == 1 || in[1].shape[d] == in[0].shape[d];
@@ -263,7 +254,6 @@ static bool same_element(const clv_view *x, int64_t i, const clv_view *y, int64_
 
 static clv_status equal_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const clv_view *x = &call->in[0], *y = &call->in[1], *out = &call->out[0];
     int64_t elems = clv_view_elems(out), index[CLV_MAX_RANK] = {0};
     for (int64_t i = 0; i < elems; i++) {

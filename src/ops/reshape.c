@@ -4,12 +4,7 @@
  * ([B,S,H*D] <-> [B,S,H,D]), these are the factors, so that a split by heads passes (its alignment is D). Dimensions
  * that do not line up are whole. Linear; passes maxima.      gradient: the inverse reshape
  */
-#include <string.h>
-
-#include "base/error.h"
-#include "graph/graph.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 typedef struct reshape_attrs {
     int rank;
@@ -78,7 +73,6 @@ static void pass_unaligned(clv_rule *rule, walk *in, walk *out)
 
 static void reshape_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)op;
     clv_rule_multilinear(rule, 1);
     clv_rule_keeps_partial_max(rule);
     if (clv_type_elems(&in[0]) == 0)
@@ -104,7 +98,6 @@ static void reshape_rule(const clv_op *op, const clv_type *in, const clv_type *o
 
 static clv_status reshape_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     clv_view_copy_unless_aliased(&call->out[0], &call->in[0]);
     return CLV_OK;
 }
@@ -117,7 +110,7 @@ static void reshape_gradient(clv_graph *graph, const clv_op *op, const clv_value
 
 clv_value clv_reshape(clv_graph *graph, clv_value x, int rank, const int64_t *shape)
 {
-    if (!clv_graph_require(graph, shape || rank <= 0, "clv_reshape", "a shape"))
+    if (!clv_graph_require(graph, shape || rank <= 0, __func__, "a shape"))
         return CLV_NONE;
     if (rank < 0 || rank > CLV_MAX_RANK)
         return clv_graph_fail(graph, CLV_ELIMIT, "%sreshape to %d dimensions; valid: 0 to %d", graph->scope, rank,

@@ -11,13 +11,9 @@
  * Sources: Su et al. 2021, arXiv:2104.09864; scaling as transformers' modeling_rope_utils, "linear" and "llama3".
  */
 #include <math.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "graph/graph.h"
 #include "kernels/cpu/rope_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 typedef struct rope_attrs {
     clv_rope_options how; /* theta 0: by inv_freq */
@@ -58,7 +54,6 @@ static clv_status rope_shape(const clv_op *op, const clv_type *in, clv_type *out
 
 static void rope_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)out;
     int heads_dim = in[0].rank - 2, dims[3] = {0, 1, heads_dim};
     for (int i = 0; i < 3; i++) {
         int factor = clv_rule_add_factor(rule, in[0].shape[dims[i]], CLV_REDUCTION_NONE);
@@ -100,7 +95,6 @@ typedef struct rope_plan {
 
 static void plan_rope(void *plan, const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    (void)in, (void)out;
     rope_plan *p = plan;
     const rope_attrs *attrs = op->attrs;
     const clv_rope_options *how = &attrs->how;
@@ -110,7 +104,6 @@ static void plan_rope(void *plan, const clv_op *op, const clv_view *in, const cl
 
 static clv_status rope_run_plan(const void *plan, const clv_call *call, clv_error *err)
 {
-    (void)err;
     const rope_attrs *attrs = call->op->attrs;
     const clv_rope_options *how = &attrs->how;
     const clv_view *x = &call->in[0], *out = &call->out[0];
@@ -155,7 +148,6 @@ static void rope_gradient(clv_graph *graph, const clv_op *op, const clv_value *d
 
 static clv_op_cost rope_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
-    (void)op;
     return (clv_op_cost){.flops = 3 * (double)clv_type_elems(&in[0]),
                          .bytes = clv_type_bytes(&in[0]) + clv_type_bytes(&out[0])};
 }
@@ -195,9 +187,9 @@ static const char *fault_of(const clv_rope_options *how)
 
 clv_value clv_rope(clv_graph *graph, clv_value x, clv_value offset, const clv_rope_options *options)
 {
-    if (!clv_graph_require(graph, options != NULL, "clv_rope", "options") ||
+    if (!clv_graph_require(graph, options != NULL, __func__, "options") ||
         !clv_graph_require_zeros(graph, options->reserved, sizeof options->reserved / sizeof *options->reserved,
-                                 "clv_rope"))
+                                 __func__))
         return CLV_NONE;
     const char *fault = fault_of(options);
     if (fault)

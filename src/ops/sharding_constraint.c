@@ -5,11 +5,7 @@
  * The gradient brings the cotangent to the layout of x, where replicated is the dual of partial. So the conjugate of an
  * all_gather is a reduce_scatter, and that of an all_reduce is the identity: Megatron's f, f*, g and g*.
  */
-#include <string.h>
-
-#include "graph/graph.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 typedef struct constraint_attrs {
     clv_layout layout;
@@ -20,7 +16,6 @@ static const clv_attr attrs[] = {CLV_FIELD(LAYOUT, constraint_attrs, layout), {0
 /* Only for graphs that run without a partitioner. */
 static clv_status identity_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     clv_view_copy_unless_aliased(&call->out[0], &call->in[0]);
     return CLV_OK;
 }
@@ -40,15 +35,13 @@ static void constraint_gradient(clv_graph *graph, const clv_op *op, const clv_va
 /* A cotangent of a cotangent is not constrained. */
 static void pass_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
-    (void)graph;
-    (void)op;
     d_in[0] = d_out[0];
 }
 
 /* Outside of any scope the op is named after its operand: "embedding.constraint". */
 clv_value clv_constrain(clv_graph *graph, clv_value x, const clv_layout *layout)
 {
-    if (!clv_graph_require(graph, layout != NULL, "clv_constrain", "a layout"))
+    if (!clv_graph_require(graph, layout != NULL, __func__, "a layout"))
         return CLV_NONE;
     if (!clv_graph_ok(graph) || !clv_valid(x))
         return CLV_NONE;

@@ -7,13 +7,8 @@
  * factors: dimensions whose size changes are whole, the others pass. Linear (concat in all its operands together);
  * slice passes maxima.      gradients: pad, slice, slices
  */
-#include <string.h>
-
-#include "base/error.h"
-#include "graph/graph.h"
 #include "kernels/cpu/transpose_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 /* slice: [low, high) of x; pad: zeros before and after. */
 typedef struct bounds_attrs {
@@ -39,7 +34,6 @@ static bounds_attrs bounds_of(clv_graph *graph, clv_value x, const int64_t *low,
 /* Dimensions that keep their size pass. */
 static void same_size_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)op;
     for (int d = 0; d < in[0].rank; d++) {
         if (in[0].shape[d] != out[0].shape[d])
             continue;
@@ -73,7 +67,6 @@ static void slice_rule(const clv_op *op, const clv_type *in, const clv_type *out
 
 static clv_status slice_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const bounds_attrs *a = call->op->attrs;
     const clv_view *x = &call->in[0], *out = &call->out[0];
     int64_t zero[CLV_MAX_RANK] = {0};
@@ -92,7 +85,7 @@ static void slice_gradient(clv_graph *graph, const clv_op *op, const clv_value *
 
 clv_value clv_slice(clv_graph *graph, clv_value x, const int64_t *begin, const int64_t *end)
 {
-    if (!clv_graph_require(graph, begin && end, "clv_slice", "begin and end"))
+    if (!clv_graph_require(graph, begin && end, __func__, "begin and end"))
         return CLV_NONE;
     bounds_attrs a = bounds_of(graph, x, begin, end);
     return clv_graph_emit_one(graph, &clv_op_slice, &a, &x, 1);
@@ -128,7 +121,6 @@ static clv_status pad_shape(const clv_op *op, const clv_type *in, clv_type *out,
 
 static clv_status pad_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const bounds_attrs *a = call->op->attrs;
     const clv_view *x = &call->in[0], *out = &call->out[0];
     int64_t zero[CLV_MAX_RANK] = {0};
@@ -148,7 +140,7 @@ static void pad_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_
 
 clv_value clv_pad(clv_graph *graph, clv_value x, const int64_t *before, const int64_t *after)
 {
-    if (!clv_graph_require(graph, before && after, "clv_pad", "before and after"))
+    if (!clv_graph_require(graph, before && after, __func__, "before and after"))
         return CLV_NONE;
     bounds_attrs a = bounds_of(graph, x, before, after);
     return clv_graph_emit_one(graph, &clv_op_pad, &a, &x, 1);
@@ -194,7 +186,6 @@ static clv_status concat_shape(const clv_op *op, const clv_type *in, clv_type *o
 static void concat_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     int dim = ((const concat_attrs *)op->attrs)->dim;
-    (void)in;
     for (int d = 0; d < out->rank; d++) {
         if (d == dim)
             continue;
@@ -208,7 +199,6 @@ static void concat_rule(const clv_op *op, const clv_type *in, const clv_type *ou
 
 static clv_status concat_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     int dim = ((const concat_attrs *)call->op->attrs)->dim;
     const clv_view *out = &call->out[0];
     int64_t zero[CLV_MAX_RANK] = {0}, at[CLV_MAX_RANK] = {0};
@@ -244,7 +234,7 @@ static int concat_runs(clv_graph *graph, clv_value *out, const clv_value *x, int
 
 clv_value clv_concat(clv_graph *graph, const clv_value *x, int n, int dim)
 {
-    if (!clv_graph_require(graph, x || n <= 0, "clv_concat", "values"))
+    if (!clv_graph_require(graph, x || n <= 0, __func__, "values"))
         return CLV_NONE;
     concat_attrs a;
     if (n > CLV_MAX_IN) {

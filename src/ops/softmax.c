@@ -5,11 +5,8 @@
  *
  * A row of -inf gives zeros. (Attention and cross-entropy have their own softmax kernels, which never store y.)
  */
-#include "base/error.h"
-#include "graph/graph.h"
 #include "kernels/cpu/softmax_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 static clv_status check(const clv_type *x, clv_type *out, clv_error *err)
 {
@@ -21,7 +18,6 @@ static clv_status check(const clv_type *x, clv_type *out, clv_error *err)
 
 static void row_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)out;
     clv_rule_rows(rule, op, &in[0], CLV_REDUCTION_NONE, CLV_REDUCTION_NONE, op->n_in == 1 ? "r>r" : "rr>r");
 }
 
@@ -29,7 +25,6 @@ static void row_rule(const clv_op *op, const clv_type *in, const clv_type *out, 
 
 static clv_status gradient_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     CLV_TRY(clv_check_same_shape("d_y", &in[0], "y", &in[1], err));
     return check(&in[1], out, err);
 }
@@ -42,7 +37,6 @@ static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *
 
 static clv_status gradient_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const clv_view *y = &call->in[1];
     clv_softmax_backward(y->dtype, call->out[0].data, call->in[0].data, y->data, clv_view_rows(y, 1),
                          y->shape[y->rank - 1]);
@@ -63,13 +57,11 @@ const clv_op_def clv_op_softmax_gradient = {
 
 static clv_status softmax_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    (void)op;
     return check(&in[0], out, err);
 }
 
 static clv_status softmax_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const clv_view *x = &call->in[0];
     clv_softmax_forward(x->dtype, call->out[0].data, x->data, clv_view_rows(x, 1), x->shape[x->rank - 1]);
     return CLV_OK;

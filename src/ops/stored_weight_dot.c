@@ -12,12 +12,9 @@
  *
  * No gradient: weights are stored like this for inference only.
  */
-#include "base/error.h"
-#include "graph/graph.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/gemm/gemm_quantized.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 enum { X, W, SCALES, QUANTIZED_IN };
 

@@ -2,13 +2,8 @@
  *
  * factors: every dimension passes. Linear; passes maxima.      gradient: the inverse order
  */
-#include <string.h>
-
-#include "base/error.h"
-#include "graph/graph.h"
 #include "kernels/cpu/transpose_kernel.h"
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 typedef struct transpose_attrs {
     int order[CLV_MAX_RANK];
@@ -35,7 +30,6 @@ static clv_status transpose_shape(const clv_op *op, const clv_type *in, clv_type
 static void transpose_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     const transpose_attrs *a = op->attrs;
-    (void)in;
     for (int d = 0; d < out->rank; d++) {
         int factor = clv_rule_add_factor(rule, out->shape[d], CLV_REDUCTION_NONE);
         clv_rule_result_dim(rule, 0, d, factor);
@@ -47,7 +41,6 @@ static void transpose_rule(const clv_op *op, const clv_type *in, const clv_type 
 
 static clv_status transpose_run(const clv_call *call, clv_error *err)
 {
-    (void)err;
     const transpose_attrs *a = call->op->attrs;
     const clv_view *x = &call->in[0];
     clv_transpose_box(clv_dtype_size(x->dtype), call->out[0].data, x->data, x->rank, x->shape, a->order);
@@ -65,7 +58,7 @@ static void transpose_gradient(clv_graph *graph, const clv_op *op, const clv_val
 
 clv_value clv_transpose(clv_graph *graph, clv_value x, const int *order)
 {
-    if (!clv_graph_require(graph, order != NULL, "clv_transpose", "an order"))
+    if (!clv_graph_require(graph, order != NULL, __func__, "an order"))
         return CLV_NONE;
     transpose_attrs a;
     memset(&a, 0, sizeof a);

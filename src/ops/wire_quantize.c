@@ -14,10 +14,8 @@
  */
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
 #include "ops/builtin_ops.h"
-#include "ops/operand_checks.h"
 
 enum { BLOCK = 32, MOST_CODE = 126, INFINITE = 127, NOT_A_NUMBER = -128 };
 
@@ -123,7 +121,6 @@ static clv_status pack_run(const clv_call *call, clv_error *err)
 {
     const clv_view *x = &call->in[0], *out = &call->out[0];
     int64_t rows = clv_view_rows(out, 1);
-    (void)err;
     for (int64_t row = 0; row < rows; row++)
         each_piece(call->op->attrs, (float *)x->data + row * x->shape[x->rank - 1],
                    (uint8_t *)out->data + row * out->shape[out->rank - 1], out, true, false);
@@ -135,7 +132,6 @@ static clv_status unpack_run(const clv_call *call, clv_error *err)
     const clv_view *x = &call->in[0], *out = &call->out[0];
     int64_t addends = x->rank > out->rank ? x->shape[0] : 1, length = x->shape[x->rank - 1];
     int64_t rows = addends > 0 ? clv_view_rows(x, 1) / addends : 0;
-    (void)err;
     for (int64_t row = 0; row < addends * rows; row++)
         each_piece(call->op->attrs, (float *)out->data + row % rows * out->shape[out->rank - 1],
                    (uint8_t *)x->data + row * length, x, false, row >= rows);

@@ -16,7 +16,6 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "partition/passes/passes.h"
 #include "program/program.h"
 
@@ -55,11 +54,11 @@ clv_status clv_compile_options_check(const clv_compile_options *o, const char *w
 clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_compile_options *options, clv_error *err)
 {
     clv_compile_options taken;
-    CLV_TRY(clv_require(out && graph, "clv_compile", "out and a graph", err));
+    CLV_TRY(clv_require(out && graph, __func__, "out and a graph", err));
     CLV_TRY(clv_graph_status(graph, err));
     CLV_TRY(clv_graph_check_rules(graph, err));
-    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, options, "clv_compile", err));
-    CLV_TRY(clv_compile_options_check(&taken, "clv_compile", err));
+    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, options, __func__, err));
+    CLV_TRY(clv_compile_options_check(&taken, __func__, err));
     clv_program *program = calloc(1, sizeof *program);
     clv_arena *scratch = clv_arena_new();
     if (program)

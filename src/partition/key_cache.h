@@ -1,6 +1,5 @@
 /* key_cache.h - hash table from keys, which are built field by field, to values; keys and values live in an arena. */
-#ifndef CLEAVE_PARTITION_KEY_CACHE_H
-#define CLEAVE_PARTITION_KEY_CACHE_H
+#pragma once
 
 #include "base/memory/arena.h"
 #include "cleave/layout.h"
@@ -23,5 +22,3 @@ void clv_key_add_layout(clv_key_cache *cache, const clv_layout *layout);
 void *clv_key_find(const clv_key_cache *cache);
 /* Stores a copy of a value, of `size` bytes, under the key that was built, which has none; NULL: out of memory. */
 void *clv_key_insert(clv_key_cache *cache, const void *value, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* partitioner.h - the partitioner's working state while it fills a sharding table: available and target layouts. */
-#ifndef CLEAVE_PARTITION_PARTITIONER_H
-#define CLEAVE_PARTITION_PARTITIONER_H
+#pragma once
 
 #include "graph/graph.h"
 #include "partition/reshard/reshard_planner.h"
@@ -95,5 +94,3 @@ clv_status clv_partition_insert_step(int *sharded, clv_partitioner *p, const clv
 /* Adds rows that reshard a value to a layout; *out: the result. All layouts on the way become available. */
 clv_status clv_partition_insert_reshard(int *out, clv_partitioner *p, int value, const clv_layout *to,
                                         const clv_reshard_reason *why, clv_error *err);
-
-#endif

@@ -4,8 +4,7 @@
  * index. A program is made from the table and its graph alone (clv_lower_to_program), so tests may fill a table without
  * a partitioner. The table knows nothing of memory or groups of collectives.
  */
-#ifndef CLEAVE_PARTITION_SHARDING_TABLE_H
-#define CLEAVE_PARTITION_SHARDING_TABLE_H
+#pragma once
 
 #include "base/memory/arena.h"
 #include "cleave/program.h"
@@ -124,5 +123,3 @@ clv_status clv_sharding_table_verify(const clv_sharding_table *table, clv_error 
 /* Prints the table as snprintf does, a line for each graph input and each row: "%3 {x,_} = mlp.dot_general(%1, %2):
  * model->factor 1". */
 size_t clv_sharding_table_print(char *out, size_t size, const clv_sharding_table *table);
-
-#endif

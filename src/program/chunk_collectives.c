@@ -15,7 +15,6 @@
  * blocks at once, an op one chunk at a time.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"

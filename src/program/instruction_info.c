@@ -1,10 +1,8 @@
 /* instruction_info.c - clv_program_instruction: public description of one instruction (kind, flops, bytes, axes). */
 #include <math.h>
-#include <stddef.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "program/program.h"
 
 /* Adds the sub-axes that shard a tensor. */
@@ -85,7 +83,7 @@ static void describe_step(clv_instruction_info *info, const clv_program *program
 
 clv_status clv_program_instruction(const clv_program *program, int i, clv_instruction_info *out, clv_error *err)
 {
-    CLV_TRY(clv_require(program && out, "clv_program_instruction", "the program and out", err));
+    CLV_TRY(clv_require(program && out, __func__, "the program and out", err));
     if (i < 0 || i >= program->n_instructions)
         return clv_fail(err, CLV_EINVAL, "clv_program_instruction: index %d; valid: below %d", i,
                         program->n_instructions);
@@ -95,5 +93,5 @@ clv_status clv_program_instruction(const clv_program *program, int i, clv_instru
                                  .dtype = clv_instruction_dtype(program, i),
                                  .part = clv_instruction_part(instruction)};
     instruction->op ? describe_op(&info, program, i) : describe_step(&info, program, i);
-    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, "clv_program_instruction", err);
+    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, __func__, err);
 }

@@ -1,9 +1,7 @@
 /* memory_report.c - memory of a rank at its peak, by kind: parameters, activations, gradients, workspace. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "program/program.h"
 
 /* Whether a buffer of the region owns its memory. */
@@ -83,8 +81,7 @@ static void add_state(clv_memory *m, const clv_buffer *buffer)
 
 clv_status clv_program_memory(const clv_program *program, clv_memory *out, clv_error *err)
 {
-    static const char call[] = "clv_program_memory";
-    CLV_TRY(clv_require(program && out, call, "a program and out", err));
+    CLV_TRY(clv_require(program && out, __func__, "a program and out", err));
     clv_memory m = {.region = program->region_bytes, .peak_instruction = find_peak(program)};
     int64_t live = 0;
     for (int b = 0; b < program->n_buffers; b++) {
@@ -102,5 +99,5 @@ clv_status clv_program_memory(const clv_program *program, clv_memory *out, clv_e
     }
     m.fragments = m.region - live - m.workspace;
     m.total = m.parameters + m.optimizer + m.cache + m.other_state + m.region;
-    return clv_struct_copy_out(out, sizeof m, sizeof m, &m, call, err);
+    return clv_struct_copy_out(out, sizeof m, sizeof m, &m, __func__, err);
 }

@@ -1,12 +1,10 @@
 /* program.c - accessors of a compiled program: buffers, chunks, shards, collectives, named tensors. */
 #include "program/program.h"
 
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "tensor/parse_print.h"
 
 void clv_program_free(clv_program *program)
@@ -70,11 +68,10 @@ int clv_program_candidate_count(const clv_program *program)
 
 clv_status clv_program_candidate(const clv_program *program, int i, clv_strategy_candidate *out, clv_error *err)
 {
-    static const char call[] = "clv_program_candidate";
-    CLV_TRY(clv_require(program && out, call, "a program and out", err));
-    CLV_TRY(check_index(i, program->n_candidates, call, err));
+    CLV_TRY(clv_require(program && out, __func__, "a program and out", err));
+    CLV_TRY(check_index(i, program->n_candidates, __func__, err));
     return clv_struct_copy_out(out, sizeof *program->candidates, sizeof *program->candidates, &program->candidates[i],
-                               call, err);
+                               __func__, err);
 }
 
 int clv_program_decision_count(const clv_program *program)
@@ -84,11 +81,10 @@ int clv_program_decision_count(const clv_program *program)
 
 clv_status clv_program_decision(const clv_program *program, int i, clv_partition_decision *out, clv_error *err)
 {
-    static const char call[] = "clv_program_decision";
-    CLV_TRY(clv_require(program && out, call, "a program and out", err));
-    CLV_TRY(check_index(i, program->n_decisions, call, err));
+    CLV_TRY(clv_require(program && out, __func__, "a program and out", err));
+    CLV_TRY(check_index(i, program->n_decisions, __func__, err));
     return clv_struct_copy_out(out, sizeof *program->decisions, sizeof *program->decisions, &program->decisions[i],
-                               call, err);
+                               __func__, err);
 }
 
 const char *clv_collective_purpose_name(clv_collective_purpose purpose)
@@ -113,9 +109,8 @@ int clv_program_collective_count(const clv_program *program)
 
 clv_status clv_program_collective(const clv_program *program, int i, clv_collective *out, clv_error *err)
 {
-    static const char call[] = "clv_program_collective";
-    CLV_TRY(clv_require(program && out, call, "a program and out", err));
-    CLV_TRY(check_index(i, program->n_steps, call, err));
+    CLV_TRY(clv_require(program && out, __func__, "a program and out", err));
+    CLV_TRY(check_index(i, program->n_steps, __func__, err));
     const clv_instruction *instruction = &program->instructions[program->steps[i]];
     const clv_reshard_step *step = instruction->step;
     clv_collective collective = {.kind = clv_step_name(step->kind),
@@ -141,7 +136,7 @@ clv_status clv_program_collective(const clv_program *program, int i, clv_collect
                                          : instruction->update ? "update"
                                                                : "forward"};
     memcpy(collective.axes, step->axes, sizeof collective.axes);
-    return clv_struct_copy_out(out, sizeof collective, sizeof collective, &collective, call, err);
+    return clv_struct_copy_out(out, sizeof collective, sizeof collective, &collective, __func__, err);
 }
 
 clv_type clv_local_type(const clv_type *type, const clv_layout *layout)
@@ -281,9 +276,8 @@ static clv_program_tensor describe_named(const clv_buffer *buffer, const char *n
 
 clv_status clv_program_tensor_at(const clv_program *p, int i, clv_program_tensor *out, clv_error *err)
 {
-    static const char call[] = "clv_program_tensor_at";
-    CLV_TRY(clv_require(p && out, call, "a program and out", err));
-    CLV_TRY(clv_require_count(i, 0, call, "as the number of a tensor", err));
+    CLV_TRY(clv_require(p && out, __func__, "a program and out", err));
+    CLV_TRY(clv_require_count(i, 0, __func__, "as the number of a tensor", err));
     clv_program_tensor named = {0};
     for (int b = 0; b < p->n_buffers && i >= 0; b++)
         if (p->buffers[b].name && i-- == 0)
@@ -291,5 +285,5 @@ clv_status clv_program_tensor_at(const clv_program *p, int i, clv_program_tensor
                                    p->buffers[b].kind == CLV_BUFFER_INPUT ? CLV_NAMED_INPUT : CLV_NAMED_STATE);
     if (i >= 0 && i < p->n_outputs)
         named = describe_named(&p->buffers[p->outputs[i].buffer], p->outputs[i].name, CLV_NAMED_OUTPUT);
-    return clv_struct_copy_out(out, sizeof named, sizeof named, &named, call, err);
+    return clv_struct_copy_out(out, sizeof named, sizeof named, &named, __func__, err);
 }

@@ -3,8 +3,7 @@
  * One program serves all ranks: a buffer is sized by its largest shard and has the same offset on every rank, so a
  * peer's buffer is found without exchanging addresses; actual extents follow from a rank's coordinates.
  */
-#ifndef CLEAVE_PROGRAM_PROGRAM_H
-#define CLEAVE_PROGRAM_PROGRAM_H
+#pragma once
 
 #include "base/memory/arena.h"
 #include "cleave/program.h"
@@ -209,5 +208,3 @@ typedef struct clv_region_plan {
  * Free with clv_region_plan_free. */
 clv_status clv_program_plan_region(clv_region_plan *out, const clv_program *program, int64_t guard, clv_error *err);
 void clv_region_plan_free(clv_region_plan *plan);
-
-#endif

@@ -6,10 +6,7 @@
  * @: offset in the region; = %n: shares the memory of buffer n; +: bytes of workspace; until %n: overlapped, complete
  * after the instruction that makes n; "chunk 2/4 of": one of several chunks of rows.
  */
-#include <stdio.h>
-
 #include "cleave/text.h"
-#include "graph/graph.h"
 #include "program/program.h"
 #include "tensor/parse_print.h"
 

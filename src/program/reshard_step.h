@@ -1,9 +1,5 @@
 /* reshard_step.h - one collective (or slice, or mask) of a reshard: kind, axes, layouts before and after, bytes. */
-#ifndef CLEAVE_PROGRAM_RESHARD_STEP_H
-#define CLEAVE_PROGRAM_RESHARD_STEP_H
-
-#include <stdbool.h>
-#include <stdint.h>
+#pragma once
 
 #include "cleave/layout.h"
 
@@ -39,5 +35,3 @@ typedef struct clv_reshard_step {
 const char *clv_step_name(clv_step_kind kind);
 bool clv_step_reduces(clv_step_kind kind);
 bool clv_step_moves(clv_step_kind kind);
-
-#endif

@@ -3,10 +3,7 @@
  * A shard [lo, hi) of a tensor is stored contiguously, row-major. All boxes and shards are given in the indices of
  * the global tensor and have its number of dimensions. Buffers are aligned to the element.
  */
-#ifndef CLEAVE_TENSOR_BOX_COPY_H
-#define CLEAVE_TENSOR_BOX_COPY_H
-
-#include <stddef.h>
+#pragma once
 
 #include "cleave/dtype.h"
 #include "cleave/layout.h"
@@ -32,5 +29,3 @@ void clv_values_reduce(void *out, const void *const *in, int n, int64_t at, int6
 
 /* Fills count elements with the identity of a reduction: 0 for sums; -infinity, or the smallest integer, for maxima. */
 void clv_fill_reduction_identity(void *out, int64_t count, clv_dtype dtype, clv_reduction reduction);
-
-#endif

@@ -5,7 +5,6 @@
  * accumulator, then those of each further peer, and the result is stored. So memory is read and written once, each
  * element is combined strictly in the order of the peers, and out may be one of the inputs.
  */
-#include <limits.h>
 #include <math.h>
 #include <string.h>
 

@@ -3,39 +3,38 @@
  */
 #include "tensor/box_runs.h"
 
-clv_box_runs clv_box_runs_begin(const int64_t *shape, const clv_shard *box)
+clv_box_runs clv_box_runs_between(const clv_shard *out, const clv_shard *in, const clv_shard *box)
 {
-    clv_box_runs runs = {.outer = box->rank, .run_elems = 1};
-    int64_t stride = 1;
-
-    /* From the innermost out, whole dimensions and then the first partial one belong to the run. */
-    bool joined = true;
+    clv_box_runs r = {.run_elems = 1, .done = clv_shard_elems(box) == 0};
+    int64_t stride = 1, in_stride = 1;
+    bool merging = true; /* the dimensions so far are one run */
     for (int d = box->rank - 1; d >= 0; d--) {
-        runs.lo[d] = runs.at[d] = box->lo[d];
-        runs.hi[d] = box->hi[d];
-        runs.stride[d] = stride;
-        runs.first += box->lo[d] * stride;
-        runs.done |= box->lo[d] == box->hi[d];
-        if (joined) {
-            runs.run_elems *= box->hi[d] - box->lo[d];
-            runs.outer = d;
-            joined = box->lo[d] == 0 && box->hi[d] == shape[d];
+        int64_t size = box->hi[d] - box->lo[d];
+        r.first += (box->lo[d] - out->lo[d]) * stride;
+        r.in_first += (box->lo[d] - in->lo[d]) * in_stride;
+        int last = r.outer - 1;
+        if (merging && stride == r.run_elems && in_stride == r.run_elems)
+            r.run_elems *= size;
+        else if (size != 1) {
+            merging = false;
+            if (last >= 0 && stride == r.size[last] * r.stride[last] && in_stride == r.size[last] * r.in_stride[last])
+                r.size[last] *= size;
+            else {
+                r.size[r.outer] = size;
+                r.stride[r.outer] = stride;
+                r.in_stride[r.outer++] = in_stride;
+            }
         }
-        stride *= shape[d];
+        stride *= out->hi[d] - out->lo[d];
+        in_stride *= in->hi[d] - in->lo[d];
     }
-    return runs;
+    return r;
 }
 
-void clv_box_runs_next(clv_box_runs *runs)
+clv_box_runs clv_box_runs_begin(const int64_t *shape, const clv_shard *box)
 {
-    for (int d = runs->outer - 1; d >= 0; d--) {
-        runs->first += runs->stride[d];
-        if (++runs->at[d] < runs->hi[d])
-            return;
-        runs->first -= (runs->hi[d] - runs->lo[d]) * runs->stride[d];
-        runs->at[d] = runs->lo[d];
-    }
-    runs->done = true;
+    clv_shard whole = clv_box_whole(box->rank, shape);
+    return clv_box_runs_between(&whole, box, box);
 }
 
 bool clv_box_next_in_range(clv_shard *box, int64_t *first, int64_t last, int rank, const int64_t *shape)

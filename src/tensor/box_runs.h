@@ -1,26 +1,36 @@
-/* box_runs.h - box runs: iterates the contiguous runs of a sub-box of a row-major tensor, or splits a box into
- * chunks.
- */
-#ifndef CLEAVE_TENSOR_BOX_RUNS_H
-#define CLEAVE_TENSOR_BOX_RUNS_H
-
-#include <stdbool.h>
-#include <stdint.h>
+/* box_runs.h - box runs: iterates the contiguous runs of a box of row-major tensors, or splits it into chunks. */
+#pragma once
 
 #include "cleave/layout.h"
 
-/* An iterator over the contiguous runs of a box. */
+/* An iterator over the runs of a box that lies in two buffers: elements that are contiguous in both. Adjacent
+ * dimensions with matching strides in both are merged, so that there are as few runs as possible. */
 typedef struct clv_box_runs {
-    int outer; /* number of outer dimensions; the others are within a run */
-    int64_t lo[CLV_MAX_RANK], hi[CLV_MAX_RANK], at[CLV_MAX_RANK], stride[CLV_MAX_RANK];
-    int64_t run_elems; /* elements of each run */
-    int64_t first;     /* flat index in the tensor of the first element of the current run */
+    int64_t run_elems;       /* elements of each run */
+    int64_t first, in_first; /* of the current run: index of its first element in the two buffers */
     bool done;
+    int outer; /* dimensions outside of the runs, innermost first */
+    int64_t size[CLV_MAX_RANK], stride[CLV_MAX_RANK], in_stride[CLV_MAX_RANK], at[CLV_MAX_RANK];
 } clv_box_runs;
 
-/* The box must be within the shape. */
+/* The runs of a box between buffers that hold the shards `out` and `in`, in which it lies. */
+clv_box_runs clv_box_runs_between(const clv_shard *out, const clv_shard *in, const clv_shard *box);
+/* The runs of a box within a tensor of this shape. `in_first` is the index in the box. */
 clv_box_runs clv_box_runs_begin(const int64_t *shape, const clv_shard *box);
-void clv_box_runs_next(clv_box_runs *runs);
+
+static inline void clv_box_runs_next(clv_box_runs *r)
+{
+    for (int i = 0; i < r->outer; i++) {
+        r->first += r->stride[i];
+        r->in_first += r->in_stride[i];
+        if (++r->at[i] < r->size[i])
+            return;
+        r->first -= r->size[i] * r->stride[i];
+        r->in_first -= r->size[i] * r->in_stride[i];
+        r->at[i] = 0;
+    }
+    r->done = true;
+}
 
 /* Returns the next chunk of `box`, with at most `most` >= 1 elements, in row-major order: the elements of all chunks,
  * one after the other, are those of the box. *done, at first 0, counts the elements of the chunks so far. False after
@@ -36,5 +46,3 @@ bool clv_box_within(const clv_shard *box, int rank, const int64_t *shape);
 int64_t clv_box_elems(int rank, const int64_t *shape);
 /* Returns the box of all elements. */
 clv_shard clv_box_whole(int rank, const int64_t *shape);
-
-#endif

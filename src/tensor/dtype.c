@@ -38,7 +38,7 @@ size_t clv_dtype_size(clv_dtype dtype)
 
 clv_status clv_dtype_parse(clv_dtype *out, const char *name, clv_error *err)
 {
-    CLV_TRY(clv_require(out && name, "clv_dtype_parse", "out and name", err));
+    CLV_TRY(clv_require(out && name, __func__, "out and name", err));
     for (int i = 0; i < CLV_DTYPE_COUNT; i++)
         if (strcmp(name, rows[i].name) == 0 || strcmp(name, rows[i].safetensors) == 0) {
             *out = (clv_dtype)i;
@@ -73,7 +73,7 @@ const char *clv_comm_dtype_name(clv_comm_dtype dtype)
 
 clv_status clv_comm_dtype_parse(clv_comm_dtype *out, const char *name, clv_error *err)
 {
-    return parse_name((int *)out, comm_names, CLV_COMM_DTYPE_COUNT, name, "clv_comm_dtype_parse", "wire dtype",
+    return parse_name((int *)out, comm_names, CLV_COMM_DTYPE_COUNT, name, __func__, "wire dtype",
                       CLV_COMM_DTYPE_TABLE(ENUM_NAME), err);
 }
 
@@ -84,7 +84,7 @@ const char *clv_quant_name(clv_quant quant)
 
 clv_status clv_quant_parse(clv_quant *out, const char *name, clv_error *err)
 {
-    return parse_name((int *)out, quant_names, CLV_QUANT_COUNT, name, "clv_quant_parse", "quantization",
+    return parse_name((int *)out, quant_names, CLV_QUANT_COUNT, name, __func__, "quantization",
                       CLV_QUANT_TABLE(ENUM_NAME), err);
 }
 
@@ -209,7 +209,7 @@ void clv_dtype_convert(clv_dtype to, void *out, clv_dtype from, const void *in, 
 
 clv_status clv_shape_check(const int64_t *shape, int rank, clv_dtype dtype, clv_error *err)
 {
-    CLV_TRY(clv_require(shape || rank <= 0, "clv_shape_check", "a shape", err));
+    CLV_TRY(clv_require(shape || rank <= 0, __func__, "a shape", err));
     if (!valid(dtype))
         return clv_fail(err, CLV_EDTYPE, "there is no dtype %d; valid:" VALID, (int)dtype);
     int64_t bytes = (int64_t)clv_dtype_size(dtype);

@@ -3,8 +3,7 @@
  * bf16 is the upper half of an f32. f16 is IEEE 754 binary16: 5 exponent bits, subnormals below 2^-14. A NaN stays a
  * NaN (quiet). Plain integer code: the compiler vectorises the bf16 pair; no F16C is needed.
  */
-#ifndef CLEAVE_TENSOR_FLOAT16_H
-#define CLEAVE_TENSOR_FLOAT16_H
+#pragma once
 
 #include <math.h>
 #include <stdint.h>
@@ -73,5 +72,3 @@ static inline float clv_f32_round_to_odd(double x)
         u--; /* towards zero; the largest finite value when it had overflowed */
     return clv_f32_of_bits(u | 1u);
 }
-
-#endif

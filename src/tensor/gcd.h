@@ -1,6 +1,5 @@
 /* gcd.h - greatest common divisor. */
-#ifndef CLEAVE_TENSOR_GCD_H
-#define CLEAVE_TENSOR_GCD_H
+#pragma once
 
 #include <stdint.h>
 
@@ -14,5 +13,3 @@ static inline int64_t clv_gcd(int64_t a, int64_t b)
     }
     return a;
 }
-
-#endif

@@ -3,7 +3,6 @@
  */
 #include "cleave/layout.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -204,9 +203,8 @@ static clv_status replace_axes(clv_layout *layout, const clv_mesh *mesh, int d, 
 clv_status clv_layout_set_dim(clv_layout *layout, const clv_mesh *mesh, int d, const clv_subaxis *subs, int n,
                               int64_t alignment, clv_error *err)
 {
-    static const char call[] = "clv_layout_set_dim";
-    CLV_TRY(clv_require_count(n, 0, call, "sub-axes", err));
-    CLV_TRY(clv_require(layout && mesh && (subs || n == 0), call, "a layout, a mesh and sub-axes", err));
+    CLV_TRY(clv_require_count(n, 0, __func__, "sub-axes", err));
+    CLV_TRY(clv_require(layout && mesh && (subs || n == 0), __func__, "a layout, a mesh and sub-axes", err));
     CLV_TRY(check_ranges(layout, err));
     if (d < 0 || d >= layout->rank)
         return clv_fail(err, CLV_EINVAL, "layout: dimension %d of a tensor with %d", d, layout->rank);
@@ -219,7 +217,7 @@ clv_status clv_layout_set_dim(clv_layout *layout, const clv_mesh *mesh, int d, c
 
 clv_status clv_layout_shard_dim(clv_layout *layout, const clv_mesh *mesh, int d, clv_subaxis sub, clv_error *err)
 {
-    CLV_TRY(clv_require(layout && mesh, "clv_layout_shard_dim", "a layout and a mesh", err));
+    CLV_TRY(clv_require(layout && mesh, __func__, "a layout and a mesh", err));
     clv_subaxis subs[CLV_MAX_SUBAXES + 1];
     const clv_subaxis *old;
     CLV_TRY(check_ranges(layout, err));
@@ -234,7 +232,7 @@ clv_status clv_layout_shard_dim(clv_layout *layout, const clv_mesh *mesh, int d,
 clv_status clv_layout_add_partial(clv_layout *layout, const clv_mesh *mesh, clv_reduction reduction, clv_subaxis sub,
                                   clv_error *err)
 {
-    CLV_TRY(clv_require(layout && mesh, "clv_layout_add_partial", "a layout and a mesh", err));
+    CLV_TRY(clv_require(layout && mesh, __func__, "a layout and a mesh", err));
     clv_subaxis subs[CLV_MAX_SUBAXES + 1];
     const clv_subaxis *old;
     CLV_TRY(check_ranges(layout, err));
@@ -305,7 +303,7 @@ static clv_status check_axes(const clv_layout *layout, const clv_mesh *mesh, clv
 
 clv_status clv_layout_check(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape, clv_error *err)
 {
-    CLV_TRY(clv_require(layout && mesh, "clv_layout_check", "a layout and a mesh", err));
+    CLV_TRY(clv_require(layout && mesh, __func__, "a layout and a mesh", err));
     CLV_TRY(clv_mesh_check(mesh, err));
     CLV_TRY(check_ranges(layout, err));
     if ((layout->reduction != CLV_REDUCTION_NONE) != (layout->begin[layout->rank + 1] > layout->begin[layout->rank]))

@@ -170,7 +170,7 @@ static clv_status read_partial(reader *r, clv_error *err)
 
 clv_status clv_layout_parse(clv_layout *out, const char *text, const clv_mesh *mesh, int rank, clv_error *err)
 {
-    CLV_TRY(clv_require(out && text && mesh, "clv_layout_parse", "out, text and mesh", err));
+    CLV_TRY(clv_require(out && text && mesh, __func__, "out, text and mesh", err));
     if (rank < 0 || rank > CLV_MAX_RANK)
         return clv_fail(err, CLV_ELIMIT, "layout: %d dimensions; a tensor has 0 to %d", rank, CLV_MAX_RANK);
     CLV_TRY(clv_mesh_check(mesh, err));

@@ -2,8 +2,6 @@
 #include "cleave/mesh.h"
 
 #include <ctype.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -68,7 +66,7 @@ static clv_status parse_axis(clv_mesh *mesh, clv_scanner *scan, clv_error *err)
 
 clv_status clv_mesh_parse(clv_mesh *out, const char *text, clv_error *err)
 {
-    CLV_TRY(clv_require(out && text, "clv_mesh_parse", "out and text", err));
+    CLV_TRY(clv_require(out && text, __func__, "out and text", err));
     clv_mesh mesh = {0};
     clv_scanner scan = {.what = "mesh", .text = text};
     clv_scan_skip_spaces(&scan);
@@ -96,7 +94,7 @@ int clv_mesh_print(char *out, size_t size, const clv_mesh *mesh)
 
 clv_status clv_mesh_check(const clv_mesh *mesh, clv_error *err)
 {
-    CLV_TRY(clv_require(mesh != NULL, "clv_mesh_check", "a mesh", err));
+    CLV_TRY(clv_require(mesh != NULL, __func__, "a mesh", err));
     int64_t ranks = 1;
     if (!has_axes(mesh))
         return clv_fail(err, CLV_ELIMIT, "mesh: %d axes; a mesh has 0 to %d", mesh->n_axes, CLV_MAX_AXES);
@@ -153,7 +151,7 @@ void clv_mesh_names(char *out, size_t size, const clv_mesh *mesh)
 
 clv_status clv_mesh_find(int *out, const clv_mesh *mesh, const char *name, clv_error *err)
 {
-    CLV_TRY(clv_require(out && mesh && name, "clv_mesh_find", "out, mesh and name", err));
+    CLV_TRY(clv_require(out && mesh && name, __func__, "out, mesh and name", err));
     CLV_TRY(clv_mesh_check(mesh, err));
     size_t length = strlen(name);
     int found = length < CLV_AXIS_NAME_SIZE ? clv_mesh_find_name(mesh, name, (int)length) : -1;

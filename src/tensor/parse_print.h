@@ -1,14 +1,10 @@
 /* parse_print.h - scanner and string builder for the text forms of meshes, layouts, rules and graphs. */
-#ifndef CLEAVE_TENSOR_PARSE_PRINT_H
-#define CLEAVE_TENSOR_PARSE_PRINT_H
+#pragma once
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "base/memory/arena.h"
 #include "cleave/mesh.h"
-#include "cleave/status.h"
 
 /* A text that is being parsed. */
 typedef struct clv_scanner {
@@ -51,5 +47,3 @@ const char *clv_text_to_arena(clv_arena *arena, clv_text_writer *write, const vo
 /* In mesh.c. Lists the axis names for a message, "x, y" or "none"; finds an axis by a name of given length, or -1. */
 void clv_mesh_names(char *out, size_t size, const clv_mesh *mesh);
 int clv_mesh_find_name(const clv_mesh *mesh, const char *name, int length);
-
-#endif

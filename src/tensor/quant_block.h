@@ -1,8 +1,5 @@
 /* quant_block.h - quantization block and panel sizes: 32 elements per scale, 16 columns per prepacked panel. */
-#ifndef CLEAVE_TENSOR_QUANT_BLOCK_H
-#define CLEAVE_TENSOR_QUANT_BLOCK_H
-
-#include <stdint.h>
+#pragma once
 
 #include "cleave/dtype.h"
 
@@ -16,5 +13,3 @@ static inline int64_t clv_quant_block_bytes(clv_quant how)
 {
     return how == CLV_QUANT_Q4 ? CLV_QUANT_BLOCK / 2 : CLV_QUANT_BLOCK;
 }
-
-#endif

@@ -20,7 +20,6 @@
 #include "tensor/reshard_volume.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include "tensor/gcd.h"

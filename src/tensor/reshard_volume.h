@@ -1,6 +1,5 @@
 /* reshard_volume.h - reshard volume: the most elements any rank must receive to go from one layout to another. */
-#ifndef CLEAVE_TENSOR_RESHARD_VOLUME_H
-#define CLEAVE_TENSOR_RESHARD_VOLUME_H
+#pragma once
 
 #include "cleave/layout.h"
 
@@ -11,5 +10,3 @@ int64_t clv_max_received_elems(const clv_layout *to, const clv_layout *from, con
 /* The same in closed form, where all blocks of each dimension are equal under each layout and sub-axes nest; else -1.
  * */
 int64_t clv_max_received_elems_even(const clv_layout *to, const clv_layout *from, const int64_t *shape);
-
-#endif

@@ -8,8 +8,6 @@
  */
 #include "tensor/reshard_volume.h"
 
-#include <stdbool.h>
-
 /* The sub-axes of a dimension that are not yet removed: n of them, of subs[0] only the minor part `first`. */
 typedef struct remaining_axes {
     const clv_subaxis *subs;

@@ -4,13 +4,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
-#include "base/error.h"
 #include "base/memory/grow.h"
-#include "io/files/file.h"
 #include "io/files/temporary.h"
 
 static const char latest_name[] = "latest";
@@ -21,11 +17,11 @@ static void step_folder_name(char out[NAME_SIZE], int64_t step)
     snprintf(out, NAME_SIZE, "step-%08lld", (long long)step);
 }
 
-char *clv_checkpoint_folder_path(const char *folder, int64_t step)
+clv_status clv_checkpoint_folder_path(char path[CLV_PATH_SIZE], const char *folder, int64_t step, clv_error *err)
 {
     char name[NAME_SIZE];
     step_folder_name(name, step);
-    return clv_path_join(folder, name);
+    return clv_path_join(path, folder, name, err);
 }
 
 /* Step of "step-00000120"; -1 for any other name. */
@@ -69,15 +65,12 @@ clv_status clv_checkpoint_folder_list(clv_checkpoint_list *list, const char *fol
 
 void clv_checkpoint_folder_remove_stale(const char *folder)
 {
+    char path[CLV_PATH_SIZE];
     DIR *dir = opendir(folder);
-    for (struct dirent *entry; dir && (entry = readdir(dir)) != NULL;) {
-        if (strncmp(entry->d_name, "step-", 5) != 0 || !strstr(entry->d_name, ".tmp-"))
-            continue;
-        char *path = clv_path_join(folder, entry->d_name);
-        if (path)
+    for (struct dirent *entry; dir && (entry = readdir(dir)) != NULL;)
+        if (strncmp(entry->d_name, "step-", 5) == 0 && strstr(entry->d_name, ".tmp-") &&
+            clv_path_find(path, folder, entry->d_name))
             clv_temporary_remove_stale(path, true);
-        free(path);
-    }
     if (dir)
         closedir(dir);
 }
@@ -99,44 +92,43 @@ clv_checkpoint_identity clv_checkpoint_identity_of(const char *path, int64_t ste
 
 clv_status clv_checkpoint_folder_set_latest(const char *folder, int64_t step, clv_error *err)
 {
-    char name[NAME_SIZE + 1], *path = clv_path_join(folder, latest_name);
-    if (!path)
-        return clv_fail_memory(err, folder, strlen(folder));
+    char name[NAME_SIZE + 1], path[CLV_PATH_SIZE];
+    CLV_TRY(clv_path_join(path, folder, latest_name, err));
     step_folder_name(name, step);
     strcat(name, "\n");
-    clv_status status = clv_file_write(path, name, strlen(name), err);
-    free(path);
-    return status;
+    return clv_file_write(path, name, strlen(name), err);
 }
 
 void clv_checkpoint_folder_prune(const char *folder, int64_t saved, const clv_checkpoint_retention *keep)
 {
+    char path[CLV_PATH_SIZE];
     clv_checkpoint_list list = {0};
     clv_status status = clv_checkpoint_folder_list(&list, folder, NULL);
     for (int i = keep->newest; status == CLV_OK && i < list.n; i++) {
         if (list.steps[i] == saved || (keep->every > 0 && list.steps[i] % keep->every == 0))
             continue;
-        char *path = clv_checkpoint_folder_path(folder, list.steps[i]);
-        status = path ? clv_temporary_discard_folder(path, NULL) : CLV_ENOMEM;
-        free(path);
+        status = clv_checkpoint_folder_path(path, folder, list.steps[i], NULL);
+        if (status == CLV_OK)
+            status = clv_temporary_discard_folder(path, NULL);
     }
     free(list.steps);
 }
 
 clv_status clv_checkpoint_folder_check_newest(const clv_trainer *t, const char *folder, clv_error *err)
 {
+    char path[CLV_PATH_SIZE];
     clv_checkpoint_list list = {0};
     clv_status status = clv_checkpoint_folder_list(&list, folder, err);
-    char *path = status == CLV_OK && list.n > 0 ? clv_checkpoint_folder_path(folder, list.steps[0]) : NULL;
-    if (path && list.steps[0] > t->step && !clv_checkpoint_identity_matches(&t->unreadable, path))
-        status =
-            clv_fail(err, CLV_EEXIST,
-                     "%s: a checkpoint of another run, newer than the %lld steps done here; valid: resume from it, or "
-                     "another folder",
-                     path, (long long)t->step);
-    else if (status == CLV_OK && list.n > 0 && !path)
-        status = clv_fail_memory(err, folder, strlen(folder));
-    free(path);
+    int64_t newest = status == CLV_OK && list.n > 0 ? list.steps[0] : -1;
     free(list.steps);
-    return status;
+    CLV_TRY(status);
+    if (newest <= t->step)
+        return CLV_OK;
+    CLV_TRY(clv_checkpoint_folder_path(path, folder, newest, err));
+    if (clv_checkpoint_identity_matches(&t->unreadable, path))
+        return CLV_OK;
+    return clv_fail(err, CLV_EEXIST,
+                    "%s: a checkpoint of another run, newer than the %lld steps done here; valid: resume from it, or "
+                    "another folder",
+                    path, (long long)t->step);
 }

@@ -4,13 +4,13 @@
  *   step-00000100.damaged/   a checkpoint that could not be read
  *   latest                   "step-00000120", for people and scripts; resuming takes the newest folder
  */
-#ifndef CLEAVE_TRAIN_CHECKPOINT_FOLDER_H
-#define CLEAVE_TRAIN_CHECKPOINT_FOLDER_H
+#pragma once
 
+#include "io/files/file.h"
 #include "train/trainer.h"
 
-/* folder/step-00000120. The caller frees it; NULL: no memory. */
-char *clv_checkpoint_folder_path(const char *folder, int64_t step);
+/* path: folder/step-00000120 */
+clv_status clv_checkpoint_folder_path(char path[CLV_PATH_SIZE], const char *folder, int64_t step, clv_error *err);
 
 typedef struct clv_checkpoint_list {
     int n;
@@ -37,5 +37,3 @@ typedef struct clv_checkpoint_retention {
 /* Removes the others, except the one just saved. One that cannot be removed is tried again after the next checkpoint.
  * */
 void clv_checkpoint_folder_prune(const char *folder, int64_t saved, const clv_checkpoint_retention *keep);
-
-#endif

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "io/files/temporary.h"
 #include "runtime/multi_process/multi_process.h"
 #include "train/checkpoint_folder.h"
@@ -47,14 +46,10 @@ static clv_status agree_on_read_result(const clv_trainer *t, clv_status status, 
 
 static clv_status rename_damaged(const char *path, clv_error *err)
 {
-    char *aside;
-    if (asprintf(&aside, "%s.damaged", path) < 0)
-        return clv_fail_memory(err, path, strlen(path));
-    clv_status status = clv_temporary_discard_folder(aside, err);
-    if (status == CLV_OK && rename(path, aside) != 0)
-        status = clv_fail_errno(err, "rename to", aside);
-    free(aside);
-    return status;
+    char aside[CLV_PATH_SIZE + sizeof ".damaged"];
+    snprintf(aside, sizeof aside, "%s.damaged", path);
+    CLV_TRY(clv_temporary_discard_folder(aside, err));
+    return rename(path, aside) == 0 ? CLV_OK : clv_fail_errno(err, "rename to", aside);
 }
 
 /* In the root process, after an older checkpoint was loaded. A failure is added to *why. */
@@ -63,16 +58,16 @@ static void rename_all_damaged(clv_trainer *t, const char *folder, const int64_t
     t->unreadable = (clv_checkpoint_identity){0};
     for (int i = 0; clv_session_is_root(t->session) && i < n; i++) {
         clv_error failed = {0};
-        char *path = clv_checkpoint_folder_path(folder, damaged[i]);
-        clv_status status = path ? rename_damaged(path, &failed) : clv_fail_memory(&failed, folder, strlen(folder));
+        char path[CLV_PATH_SIZE];
+        clv_status status = clv_checkpoint_folder_path(path, folder, damaged[i], &failed);
+        if (status == CLV_OK)
+            status = rename_damaged(path, &failed);
         if (status != CLV_OK && !t->unreadable.is_set) {
             size_t length = strlen(why->message);
-            if (path)
-                t->unreadable = clv_checkpoint_identity_of(path, damaged[i]);
+            t->unreadable = clv_checkpoint_identity_of(path, damaged[i]);
             snprintf(why->message + length, sizeof why->message - length, "; it could not be renamed: %s",
                      failed.message);
         }
-        free(path);
     }
 }
 
@@ -87,14 +82,14 @@ static clv_status next_step(int64_t *step, const clv_trainer *t, const clv_check
 
 static clv_status try_step(clv_trainer *t, const char *folder, int64_t step, clv_error *why, clv_error *err)
 {
-    char *path = clv_checkpoint_folder_path(folder, step);
+    char path[CLV_PATH_SIZE];
     *why = (clv_error){.rank = -1};
-    clv_status status = path ? clv_trainer_state_read(t, path, why) : clv_fail_memory(why, folder, strlen(folder));
-    status = agree_on_read_result(t, status, why, err);
+    clv_status status = clv_checkpoint_folder_path(path, folder, step, why);
     if (status == CLV_OK)
-        t->last_checkpoint = clv_checkpoint_identity_of(path, t->step);
-    free(path);
-    return status;
+        status = clv_trainer_state_read(t, path, why);
+    CLV_TRY(agree_on_read_result(t, status, why, err));
+    t->last_checkpoint = clv_checkpoint_identity_of(path, t->step);
+    return CLV_OK;
 }
 
 static clv_status resume(clv_trainer *t, const char *folder, const clv_checkpoint_list *list, clv_resumed *result,
@@ -129,11 +124,10 @@ static clv_status resume(clv_trainer *t, const char *folder, const clv_checkpoin
 
 clv_status clv_trainer_resume(clv_trainer *t, const char *folder, clv_resumed *result, clv_error *err)
 {
-    static const char call[] = "clv_trainer_resume";
     clv_checkpoint_list list = {0};
     clv_resumed resumed = {0};
     int64_t none;
-    CLV_TRY(clv_require(t && folder, call, "a trainer and a folder", err));
+    CLV_TRY(clv_require(t && folder, __func__, "a trainer and a folder", err));
     CLV_TRY(clv_trainer_checkpoint_finish(t, err));
     clv_status status = clv_session_is_root(t->session) ? clv_checkpoint_folder_list(&list, folder, err) : CLV_OK;
     status = clv_session_agree(t->session, resume_label, status, 0, &none, err);
@@ -141,6 +135,6 @@ clv_status clv_trainer_resume(clv_trainer *t, const char *folder, clv_resumed *r
         status = resume(t, folder, &list, &resumed, err);
     free(list.steps);
     if (status == CLV_OK && result)
-        return clv_struct_copy_out(result, sizeof resumed, sizeof resumed, &resumed, call, err);
+        return clv_struct_copy_out(result, sizeof resumed, sizeof resumed, &resumed, __func__, err);
     return status;
 }

@@ -19,7 +19,6 @@
 
 #include "base/error.h"
 #include "base/threads/thread.h"
-#include "base/versioned_structs.h"
 #include "io/files/atomic_folder.h"
 #include "io/files/temporary.h"
 #include "runtime/multi_process/multi_process.h"
@@ -31,8 +30,9 @@ enum { DEFAULT_KEEP = 2 };
 
 typedef struct clv_checkpoint_save {
     clv_trainer *trainer;
-    char *folder, *path; /* all checkpoints; this checkpoint */
-    char *temporary;     /* path during the write */
+    char *folder;                       /* all checkpoints */
+    char path[CLV_PATH_SIZE];           /* this checkpoint */
+    char temporary[CLV_PATH_SIZE + 32]; /* path during the write */
     int64_t step;
     clv_checkpoint_retention keep;
     clv_atomic_folder new_folder; /* of the root process */
@@ -55,8 +55,6 @@ static void free_save(clv_checkpoint_save *s)
     clv_trainer_state_writer_free(s->state);
     clv_session_free(s->copy);
     free(s->folder);
-    free(s->path);
-    free(s->temporary);
     free(s);
 }
 
@@ -70,9 +68,9 @@ static clv_status new_save(clv_checkpoint_save **out, clv_trainer *t, const char
         (clv_checkpoint_save){.trainer = t, .step = t->step, .keep = *keep, .new_folder.lock = -1, .process = getpid()};
     s->why.rank = -1;
     s->folder = strdup(folder);
-    s->path = clv_checkpoint_folder_path(folder, t->step);
     *out = s;
-    return s->folder && s->path ? CLV_OK : clv_fail_memory(err, folder, strlen(folder));
+    return s->folder ? clv_checkpoint_folder_path(s->path, folder, t->step, err)
+                     : clv_fail_memory(err, folder, strlen(folder));
 }
 
 /* ---- one process ---- */
@@ -140,24 +138,17 @@ static clv_status create_folder(clv_atomic_folder *out, const clv_trainer *t, co
     return clv_atomic_folder_replace(out, path, err);
 }
 
-/* The path at which all processes write; the root process has created it. Free *temporary, also after a failure. */
-static clv_status agree_on_folder(char **temporary, const clv_trainer *t, const clv_atomic_folder *made,
-                                  const char *path, clv_status status, clv_error *err)
-{
-    int64_t number = made->temporary ? clv_temporary_id(made->temporary) : 0, none;
-    CLV_TRY(clv_session_agree(t->session, save_label, status, number, &number, err));
-    if (asprintf(temporary, "%s.tmp-%lld", path, (long long)number) < 0)
-        *temporary = NULL;
-    status = *temporary ? CLV_OK : clv_fail_memory(err, path, strlen(path));
-    return clv_session_agree(t->session, save_label, status, 0, &none, err);
-}
-
 static clv_status prepare_folder(clv_checkpoint_save *s, clv_error *err)
 {
     const clv_trainer *t = s->trainer;
-    clv_status status =
-        clv_session_is_root(t->session) ? create_folder(&s->new_folder, t, s->folder, s->path, err) : CLV_OK;
-    CLV_TRY(agree_on_folder(&s->temporary, t, &s->new_folder, s->path, status, err));
+    int64_t number = 0;
+    clv_status status = CLV_OK;
+    if (clv_session_is_root(t->session))
+        status = create_folder(&s->new_folder, t, s->folder, s->path, err);
+    if (s->new_folder.temporary)
+        number = clv_temporary_id(s->new_folder.temporary);
+    CLV_TRY(clv_session_agree(t->session, save_label, status, number, &number, err));
+    snprintf(s->temporary, sizeof s->temporary, "%s.tmp-%lld", s->path, (long long)number);
     return clv_trainer_state_writer_begin(&s->state, t, s->temporary, err);
 }
 
@@ -238,14 +229,13 @@ static clv_status agree_already_saved(bool *is, const clv_trainer *t, const char
 clv_status clv_trainer_checkpoint(clv_trainer *t, const char *folder, const clv_trainer_checkpoint_options *options,
                                   clv_error *err)
 {
-    static const char call[] = "clv_trainer_checkpoint";
     clv_trainer_checkpoint_options o;
     clv_checkpoint_save *s = NULL;
     bool is_saved = false;
-    CLV_TRY(clv_require(t && folder, call, "a trainer and a folder", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
+    CLV_TRY(clv_require(t && folder, __func__, "a trainer and a folder", err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, __func__, err));
     if (o.keep < 0 || o.keep_every < 0)
-        return clv_fail(err, CLV_EINVAL, "%s: keep is %d, keep_every %lld; valid: 0 and above; keep 0 is %d", call,
+        return clv_fail(err, CLV_EINVAL, "%s: keep is %d, keep_every %lld; valid: 0 and above; keep 0 is %d", __func__,
                         o.keep, (long long)o.keep_every, DEFAULT_KEEP);
     CLV_TRY(clv_trainer_checkpoint_finish(t, err));
     const clv_checkpoint_retention keep = {o.keep > 0 ? o.keep : DEFAULT_KEEP, o.keep_every};
@@ -267,13 +257,13 @@ clv_status clv_trainer_checkpoint(clv_trainer *t, const char *folder, const clv_
 
 clv_status clv_trainer_checkpoint_poll(clv_trainer *t, clv_error *err)
 {
-    CLV_TRY(clv_require(t != NULL, "clv_trainer_checkpoint_poll", "a trainer", err));
+    CLV_TRY(clv_require(t != NULL, __func__, "a trainer", err));
     return t->save_in_progress ? advance_save(t, false, err) : CLV_OK;
 }
 
 clv_status clv_trainer_checkpoint_finish(clv_trainer *t, clv_error *err)
 {
-    CLV_TRY(clv_require(t != NULL, "clv_trainer_checkpoint_finish", "a trainer", err));
+    CLV_TRY(clv_require(t != NULL, __func__, "a trainer", err));
     return t->save_in_progress ? advance_save(t, true, err) : CLV_OK;
 }
 

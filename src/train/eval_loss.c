@@ -1,7 +1,6 @@
 /* eval_loss.c - evaluation loss of a batch: a forward-only program. */
 #include <math.h>
 
-#include "base/error.h"
 #include "train/trainer.h"
 
 static void build(clv_graph *graph, const clv_trainer *t)
@@ -38,7 +37,7 @@ clv_status clv_trainer_loss(clv_trainer *t, const int32_t *ids, const int32_t *l
     clv_input_binding inputs[CLV_TRAINER_INPUTS];
     int n;
     if (!t || !ids || !labels || !loss)
-        return clv_require(0, "clv_trainer_loss", "a trainer, ids, labels, and where the loss goes", err);
+        return clv_require(0, __func__, "a trainer, ids, labels, and where the loss goes", err);
     CLV_TRY(clv_trainer_bind_inputs(inputs, &n, NULL, t, ids, labels, mask, err));
     CLV_TRY(load(t, err));
     float mean = NAN;

@@ -1,8 +1,6 @@
 /* lr_schedule.c - learning-rate schedules: linear warm-up, then cosine, linear, constant or WSD. */
 #include <math.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "train/trainer.h"
 
 static const double pi = 3.14159265358979323846;
@@ -11,7 +9,7 @@ enum { SHAPES = sizeof names / sizeof names[0] };
 
 clv_status clv_lr_schedule_check(const clv_lr_schedule *s, clv_error *err)
 {
-    CLV_TRY(clv_require(s != NULL, "clv_lr_schedule_check", "a schedule", err));
+    CLV_TRY(clv_require(s != NULL, __func__, "a schedule", err));
     if (!(s->floor >= 0 && s->floor <= s->peak && isfinite(s->peak)))
         return clv_fail(err, CLV_EINVAL, "learning rate from %g to %g; valid: 0 <= floor <= peak, finite", s->peak,
                         s->floor);
@@ -29,7 +27,7 @@ clv_status clv_lr_schedule_check(const clv_lr_schedule *s, clv_error *err)
 
 clv_status clv_lr_schedule_shape_parse(clv_lr_schedule_shape *out, const char *name, clv_error *err)
 {
-    CLV_TRY(clv_require(out && name, "clv_lr_schedule_shape_parse", "out and a name", err));
+    CLV_TRY(clv_require(out && name, __func__, "out and a name", err));
     for (int i = 0; i < SHAPES; i++)
         if (strcmp(names[i], name) == 0) {
             *out = (clv_lr_schedule_shape)i;

@@ -3,15 +3,13 @@
  */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "runtime/multi_process/multi_process.h"
 #include "train/trainer.h"
 
 clv_status clv_on_nan_parse(clv_on_nan *out, const char *name, clv_error *err)
 {
-    CLV_TRY(clv_require(out && name, "clv_on_nan_parse", "out and a name", err));
+    CLV_TRY(clv_require(out && name, __func__, "out and a name", err));
     if (strcmp(name, "stop") != 0 && strcmp(name, "skip") != 0)
         return clv_fail(err, CLV_EINVAL, "on NaN '%.40s'; valid: stop, skip", name);
     *out = strcmp(name, "skip") == 0 ? CLV_ON_NAN_SKIP : CLV_ON_NAN_STOP;

@@ -1,12 +1,6 @@
 /* trainer.c - clv_trainer: builds and compiles the training step, runs steps, saves the model. */
-#include "cleave/train.h"
-
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "base/versioned_structs.h"
 #include "base/text/utf8.h"
 #include "cleave/checkpoint.h"
 #include "runtime/multi_process/multi_process.h"
@@ -77,10 +71,9 @@ static clv_status init_trainer(clv_trainer *t, const clv_trainer_options *o, clv
 clv_status clv_trainer_new(clv_trainer **out, const clv_model *model, const clv_trainer_options *options,
                            clv_error *err)
 {
-    static const char call[] = "clv_trainer_new";
     clv_trainer_options o;
-    CLV_TRY(clv_require(out && model && options, call, "out, a model and options", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
+    CLV_TRY(clv_require(out && model && options, __func__, "out, a model and options", err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, __func__, err));
     clv_trainer *t = calloc(1, sizeof *t);
     if (!t)
         return clv_fail_memory(err, "a trainer", sizeof *t);
@@ -142,7 +135,7 @@ static clv_status copy_step_result(clv_train_step *out, const clv_train_step *re
 clv_status clv_trainer_step(clv_trainer *t, const int32_t *ids, const int32_t *labels, const uint8_t *mask,
                             clv_train_step *out, clv_error *err)
 {
-    CLV_TRY(clv_require(t && ids && labels, "clv_trainer_step", "a trainer, ids and labels", err));
+    CLV_TRY(clv_require(t && ids && labels, __func__, "a trainer, ids and labels", err));
     clv_input_binding inputs[CLV_TRAINER_INPUTS + 2];
     int n;
     int64_t counted;
@@ -185,13 +178,13 @@ clv_session *clv_trainer_session(const clv_trainer *t)
 
 clv_status clv_trainer_save(const clv_trainer *t, const char *folder, clv_error *err)
 {
-    CLV_TRY(clv_require(t && folder, "clv_trainer_save", "a trainer and a folder", err));
+    CLV_TRY(clv_require(t && folder, __func__, "a trainer and a folder", err));
     return clv_model_save(t->model, t->session, folder, err);
 }
 
 clv_status clv_trainer_save_adapters(const clv_trainer *t, const char *folder, clv_error *err)
 {
-    CLV_TRY(clv_require(t && folder, "clv_trainer_save_adapters", "a trainer and a folder", err));
+    CLV_TRY(clv_require(t && folder, __func__, "a trainer and a folder", err));
     return clv_model_save_adapters(t->model, t->session, folder, err);
 }
 
@@ -204,20 +197,18 @@ int64_t clv_trainer_steps_done(const clv_trainer *t)
 
 clv_status clv_trainer_max_over_processes(const clv_trainer *t, int64_t mine, int64_t *max, clv_error *err)
 {
-    static const char call[] = "clv_trainer_max_over_processes";
-    CLV_TRY(clv_require(t && max, call, "a trainer and max", err));
+    CLV_TRY(clv_require(t && max, __func__, "a trainer and max", err));
     int ranks = (int)clv_mesh_rank_count(&t->model->mesh);
     *max = mine;
     if (!clv_session_is_multi_process(t->session))
         return CLV_OK;
-    int64_t *all = calloc((size_t)ranks, sizeof *all);
+    CLV_FREED int64_t *all = calloc((size_t)ranks, sizeof *all);
     if (!all)
         return clv_fail_memory(err, "a number of each rank", (size_t)ranks * sizeof *all);
-    clv_status status = clv_session_allgather(t->session, call, &mine, 1, all, err);
-    for (int r = 0; status == CLV_OK && r < ranks; r++)
+    CLV_TRY(clv_session_allgather(t->session, __func__, &mine, 1, all, err));
+    for (int r = 0; r < ranks; r++)
         *max = all[r] > *max ? all[r] : *max;
-    free(all);
-    return status;
+    return CLV_OK;
 }
 
 /* ---- metadata ---- */
@@ -229,10 +220,9 @@ const char *clv_trainer_get_metadata(const clv_trainer *t, const char *key)
 
 clv_status clv_trainer_set_metadata(clv_trainer *t, const char *key, const char *value, clv_error *err)
 {
-    static const char call[] = "clv_trainer_set_metadata";
-    CLV_TRY(clv_require(t && key && value, call, "a trainer, a key and a value", err));
+    CLV_TRY(clv_require(t && key && value, __func__, "a trainer, a key and a value", err));
     if (!clv_utf8_valid(key, strlen(key)) || !clv_utf8_valid(value, strlen(value)))
-        return clv_fail(err, CLV_EINVAL, "%s: \"%.64s\" or its value is not UTF-8", call, key);
+        return clv_fail(err, CLV_EINVAL, "%s: \"%.64s\" or its value is not UTF-8", __func__, key);
     if (json_object_set_new(t->metadata, key, json_string(value)) != 0)
         return clv_fail_memory(err, "metadata", strlen(value));
     return CLV_OK;

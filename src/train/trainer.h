@@ -1,6 +1,5 @@
 /* trainer.h - clv_trainer struct and functions that the files of train share. */
-#ifndef CLEAVE_TRAIN_TRAINER_H
-#define CLEAVE_TRAIN_TRAINER_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -56,5 +55,3 @@ clv_status clv_trainer_handle_nonfinite(clv_trainer *trainer, clv_train_step *re
 /* checkpoint_save.c: waits for the writing thread without communication; a checkpoint that needs more of it is
  * discarded. */
 void clv_trainer_abandon_checkpoint(clv_trainer *trainer);
-
-#endif

@@ -1,10 +1,6 @@
 /* trainer_state.c - file names, identity and checksums of a saved trainer state. */
 #include "train/trainer_state.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
 #include "io/checkpoint/sharded_checkpoint.h"
 #include "io/files/file.h"
 #include "models/adapters/lora_parameters.h"
@@ -81,23 +77,20 @@ int64_t clv_trainer_config_field_value(const clv_model_config *c, const clv_trai
 
 clv_status clv_trainer_checksum_file(char sum[CLV_CHECKSUM_SIZE], const char *folder, const char *name, clv_error *err)
 {
-    char *path = clv_path_join(folder, name), *text = NULL;
+    char path[CLV_PATH_SIZE];
+    CLV_FREED char *text = NULL;
     size_t size = 0;
-    clv_status status =
-        path ? clv_file_read(&text, &size, path, CONFIG_LIMIT, err) : clv_fail_memory(err, folder, strlen(folder));
-    if (status == CLV_OK)
-        clv_checksum_of(sum, text, size);
-    free(text);
-    free(path);
-    return status;
+    CLV_TRY(clv_path_join(path, folder, name, err));
+    CLV_TRY(clv_file_read(&text, &size, path, CONFIG_LIMIT, err));
+    clv_checksum_of(sum, text, size);
+    return CLV_OK;
 }
 
 static clv_status open_weights_file(clv_safetensors **out, const clv_trainer *t, const char *folder, clv_error *err)
 {
-    char *path = clv_path_join(folder, clv_trainer_weights_name(t));
-    clv_status status = path ? clv_safetensors_open(out, path, err) : clv_fail_memory(err, folder, strlen(folder));
-    free(path);
-    return status;
+    char path[CLV_PATH_SIZE];
+    CLV_TRY(clv_path_join(path, folder, clv_trainer_weights_name(t), err));
+    return clv_safetensors_open(out, path, err);
 }
 
 clv_status clv_trainer_checksum_weights(json_t **out, const clv_trainer *t, const char *folder, clv_error *err)

@@ -7,8 +7,7 @@
  *
  * Each process writes the files of its own ranks, the root process those that exist once.
  */
-#ifndef CLEAVE_TRAIN_TRAINER_STATE_H
-#define CLEAVE_TRAIN_TRAINER_STATE_H
+#pragma once
 
 #include "io/json/checksummed_json.h"
 #include "train/trainer.h"
@@ -73,5 +72,3 @@ int64_t clv_trainer_config_field_value(const clv_model_config *config, const clv
 clv_status clv_trainer_checksum_file(char sum[CLV_CHECKSUM_SIZE], const char *folder, const char *name, clv_error *err);
 /* {"model.embed_tokens.weight": "<32 digits>", ...}; the caller releases *out. */
 clv_status clv_trainer_checksum_weights(json_t **out, const clv_trainer *trainer, const char *folder, clv_error *err);
-
-#endif

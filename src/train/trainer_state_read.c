@@ -3,10 +3,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "cleave/checkpoint.h"
 #include "io/files/file.h"
 #include "io/json/checksummed_json.h"
-#include "models/adapters/lora_parameters.h"
 #include "models/weights/parameter_map.h"
 #include "runtime/multi_process/multi_process.h"
 #include "train/trainer_state.h"
@@ -53,26 +51,23 @@ static clv_status check_weights(const clv_trainer *t, const json_t *document, co
                                 clv_error *err)
 {
     const json_t *said = json_object_get(document, "weights_checksums");
-    json_t *are = NULL;
+    json_auto_t *are = NULL;
     CLV_TRY(clv_json_check_object(said, path, err));
     CLV_TRY(clv_trainer_checksum_weights(&are, t, folder, err));
     const char *name;
     json_t *sum;
-    clv_status status = CLV_OK;
     if (json_object_size(said) != json_object_size(are))
-        status = clv_fail(err, CLV_EFORMAT, "%s/%s: has %zu tensors, %s has %zu: damaged", folder,
-                          clv_trainer_weights_name(t), json_object_size(are), clv_trainer_manifest_name,
-                          json_object_size(said));
+        return clv_fail(err, CLV_EFORMAT, "%s/%s: has %zu tensors, %s has %zu: damaged", folder,
+                        clv_trainer_weights_name(t), json_object_size(are), clv_trainer_manifest_name,
+                        json_object_size(said));
     json_object_foreach(are, name, sum)
     {
-        if (status == CLV_OK && !json_equal(sum, json_object_get(said, name)))
-            status = clv_fail(err, CLV_EFORMAT,
-                              "%s/%s: %.128s: its checksum differs from that in %s: the file is "
-                              "damaged",
-                              folder, clv_trainer_weights_name(t), name, clv_trainer_manifest_name);
+        if (!json_equal(sum, json_object_get(said, name)))
+            return clv_fail(err, CLV_EFORMAT,
+                            "%s/%s: %.128s: its checksum differs from that in %s: the file is damaged", folder,
+                            clv_trainer_weights_name(t), name, clv_trainer_manifest_name);
     }
-    json_decref(are);
-    return status;
+    return CLV_OK;
 }
 
 /* What a checkpoint trained, or by which optimizer, must be the same in this run. by: "by " or "". */
@@ -149,29 +144,25 @@ static clv_status read_stored(void *arg, const char *name, const clv_type *type,
 static clv_status open_trained(clv_model_weights **out, const clv_trainer *t, const char *folder, clv_error *err)
 {
     const clv_model_weights_options file = {.is_file = true};
+    char path[CLV_PATH_SIZE];
     if (!t->model->adapters)
         return clv_model_weights_open(out, clv_trainer_trained_config(t), folder, NULL, err);
-    char *path = clv_path_join(folder, clv_trainer_weights_name(t));
-    clv_status status = path ? clv_model_weights_open(out, clv_trainer_trained_config(t), path, &file, err)
-                             : clv_fail_memory(err, folder, strlen(folder));
-    free(path);
-    return status;
+    CLV_TRY(clv_path_join(path, folder, clv_trainer_weights_name(t), err));
+    return clv_model_weights_open(out, clv_trainer_trained_config(t), path, &file, err);
 }
 
 static clv_status read_tensors(clv_trainer *t, const char *folder, clv_error *err)
 {
     stored s = {.trainer = t};
-    char *others = clv_path_join(folder, clv_trainer_optimizer_name);
-    clv_status status = others ? CLV_OK : clv_fail_memory(err, folder, strlen(folder));
-    if (status == CLV_OK)
-        status = open_trained(&s.weights, t, folder, err);
+    char others[CLV_PATH_SIZE];
+    CLV_TRY(clv_path_join(others, folder, clv_trainer_optimizer_name, err));
+    clv_status status = open_trained(&s.weights, t, folder, err);
     if (status == CLV_OK)
         status = clv_weights_open(&s.others, others, err);
     if (status == CLV_OK)
         status = clv_session_reload_local(t->session, read_stored, &s, err);
     clv_weights_close(s.others);
     clv_model_weights_close(s.weights);
-    free(others);
     return status;
 }
 
@@ -223,13 +214,12 @@ static clv_status check_folder_is_visible(const char *folder, clv_status status,
 
 clv_status clv_trainer_state_read(clv_trainer *t, const char *folder, clv_error *err)
 {
-    char *path = clv_path_join(folder, clv_trainer_manifest_name);
-    json_t *document = NULL;
-    clv_status status = path ? clv_checksummed_json_read(&document, path, CLV_TRAINER_JSON_LIMIT, err)
-                             : clv_fail_memory(err, folder, strlen(folder));
+    char path[CLV_PATH_SIZE];
+    json_auto_t *document = NULL;
+    clv_status status = clv_path_join(path, folder, clv_trainer_manifest_name, err);
+    if (status == CLV_OK)
+        status = clv_checksummed_json_read(&document, path, CLV_TRAINER_JSON_LIMIT, err);
     if (status == CLV_OK)
         status = read_document(t, document, folder, path, err);
-    json_decref(document);
-    free(path);
     return check_folder_is_visible(folder, status, err);
 }

@@ -6,12 +6,10 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
-#include "cleave/checkpoint.h"
 #include "cleave/tokenizer.h"
 #include "io/checkpoint/sharded_checkpoint.h"
 #include "io/files/file.h"
 #include "models/adapters/peft_folder.h"
-#include "models/weights/parameter_map.h"
 #include "runtime/multi_process/multi_process.h"
 #include "train/trainer_state.h"
 
@@ -47,29 +45,25 @@ static clv_status list_states(optimizer_states *o, clv_error *err)
     int all = 0;
     while (clv_session_state(t->session, all, &info, err) == CLV_OK && info.name)
         all++;
-    clv_state_info *infos = calloc((size_t)all + 1, sizeof *infos);
+    CLV_FREED clv_state_info *infos = calloc((size_t)all + 1, sizeof *infos);
     o->specs = calloc((size_t)all + 1, sizeof *o->specs);
     o->placements = calloc((size_t)all + 1, sizeof *o->placements);
-    clv_status status = infos && o->specs && o->placements
-                            ? CLV_OK
-                            : clv_fail_memory(err, "a checkpoint's tensors", (size_t)all * sizeof *infos);
-    for (int i = 0; status == CLV_OK && i < all; i++) {
+    if (!infos || !o->specs || !o->placements)
+        return clv_fail_memory(err, "a checkpoint's tensors", (size_t)all * sizeof *infos);
+    for (int i = 0; i < all; i++) {
         infos[o->n].size = sizeof *infos;
-        status = clv_session_state(t->session, i, &infos[o->n], err);
-        o->n += status == CLV_OK && !clv_trainer_is_trained(t, infos[o->n].name) &&
-                clv_trainer_state_is_saved(t, infos[o->n].name);
+        CLV_TRY(clv_session_state(t->session, i, &infos[o->n], err));
+        o->n += !clv_trainer_is_trained(t, infos[o->n].name) && clv_trainer_state_is_saved(t, infos[o->n].name);
     }
-    if (status == CLV_OK)
-        qsort(infos, (size_t)o->n, sizeof *infos, by_name);
-    for (int64_t k = 0; status == CLV_OK && k < o->n; k++) {
+    qsort(infos, (size_t)o->n, sizeof *infos, by_name);
+    for (int64_t k = 0; k < o->n; k++) {
         const clv_type *type = &infos[k].type;
         o->specs[k] = (clv_tensor_spec){.name = infos[k].name, .dtype = type->dtype, .rank = type->rank};
         o->placements[k] = (clv_tensor_placement){.rank = type->rank, .layout = infos[k].layout};
         memcpy(o->specs[k].shape, type->shape, sizeof type->shape);
         memcpy(o->placements[k].view, type->shape, sizeof type->shape);
     }
-    free(infos);
-    return status;
+    return CLV_OK;
 }
 
 /* A clv_tensor_reader for boxes of this process's ranks. */
@@ -77,20 +71,16 @@ static clv_status read_state(const void *arg, const clv_safetensor *tensor, int 
                              const clv_shard *box, clv_dtype dtype, void *out, clv_error *err)
 {
     const optimizer_states *o = arg;
-    (void)rank, (void)shape, (void)dtype;
     return clv_session_read_local(o->from, tensor->name, box, out, err);
 }
 
 static clv_status open_states(optimizer_states *o, clv_error *err)
 {
-    char *text = NULL;
+    CLV_FREED char *text = NULL;
     uint64_t bytes = 0;
     CLV_TRY(list_states(o, err));
     CLV_TRY(clv_safetensors_make_header(&text, &bytes, o->specs, o->n, err));
-    clv_status status =
-        clv_safetensors_open_header(&o->file, optimizer_file, text, strlen(text), bytes, read_state, o, err);
-    free(text);
-    return status;
+    return clv_safetensors_open_header(&o->file, optimizer_file, text, strlen(text), bytes, read_state, o, err);
 }
 
 static void close_states(optimizer_states *o)
@@ -164,14 +154,12 @@ static clv_status exchange_checksums(const clv_trainer *t, clv_manifest *m, clv_
 {
     int n = (int)(2 + SUM_WORDS * (1 + m->n_tensors)), rounds = max_local_ranks(t->session, m->n_ranks);
     size_t bytes = (size_t)n * (size_t)m->n_ranks * sizeof(int64_t);
-    int64_t *mine = calloc((size_t)n, sizeof *mine), *all = malloc(bytes);
+    CLV_FREED int64_t *mine = calloc((size_t)n, sizeof *mine), *all = malloc(bytes);
     clv_status status = mine && all ? CLV_OK : clv_fail_memory(err, "checksums", bytes);
-    status = clv_job_agree(t->model->job, status, err);
-    for (int k = 0; status == CLV_OK && k < rounds; k++)
-        status = exchange_one_rank(t->session, m, k, mine, n, all, err);
-    free(mine);
-    free(all);
-    return status;
+    CLV_TRY(clv_job_agree(t->model->job, status, err));
+    for (int k = 0; k < rounds; k++)
+        CLV_TRY(exchange_one_rank(t->session, m, k, mine, n, all, err));
+    return CLV_OK;
 }
 
 /* ---- trainer.json ---- */
@@ -225,33 +213,26 @@ void clv_trainer_state_writer_free(clv_trainer_state_writer *w)
     free(w);
 }
 
-static clv_status make_optimizer_folder(const char *path, clv_error *err)
-{
-    return mkdir(path, 0777) == 0 ? CLV_OK : clv_fail_errno(err, "make the folder", path);
-}
-
 /* The part without communication. */
 static clv_status begin_local(clv_trainer_state_writer *w, const char *folder, clv_error *err)
 {
     const clv_trainer *t = w->trainer;
     const char *name = optimizer_file;
-    bool is_root = clv_session_is_root(t->session);
-    char *path = clv_path_join(folder, clv_trainer_optimizer_name);
+    char path[CLV_PATH_SIZE];
+    CLV_TRY(clv_path_join(path, folder, clv_trainer_optimizer_name, err));
     w->folder = strdup(folder);
-    clv_status status = w->folder && path ? CLV_OK : clv_fail_memory(err, folder, strlen(folder));
-    if (status == CLV_OK && is_root)
-        status = make_optimizer_folder(path, err);
-    if (status == CLV_OK && is_root)
-        status = make_document(&w->document, t, err);
-    if (status == CLV_OK)
-        status = open_states(&w->others, err);
+    if (!w->folder)
+        return clv_fail_memory(err, folder, strlen(folder));
+    if (clv_session_is_root(t->session)) {
+        if (mkdir(path, 0777) != 0)
+            return clv_fail_errno(err, "make the folder", path);
+        CLV_TRY(make_document(&w->document, t, err));
+    }
+    CLV_TRY(open_states(&w->others, err));
     const clv_sharded_write_options options = {
         .mesh = t->model->mesh, .rules = t->model->rules.name, .placements = w->others.placements};
     w->others_file = w->others.file;
-    if (status == CLV_OK)
-        status = clv_sharded_writer_new(&w->ranks, path, &w->others_file, &name, 1, &options, err);
-    free(path);
-    return status;
+    return clv_sharded_writer_new(&w->ranks, path, &w->others_file, &name, 1, &options, err);
 }
 
 clv_status clv_trainer_state_writer_begin(clv_trainer_state_writer **out, const clv_trainer *t, const char *folder,
@@ -296,21 +277,15 @@ clv_status clv_trainer_state_writer_exchange(clv_trainer_state_writer *w, clv_er
 /* trainer.json with the checksums of config and weights. */
 static clv_status write_document(const clv_trainer_state_writer *w, clv_error *err)
 {
-    char *path = clv_path_join(w->folder, clv_trainer_manifest_name), config[CLV_CHECKSUM_SIZE];
-    json_t *weights = NULL;
-    clv_status status = path ? CLV_OK : clv_fail_memory(err, w->folder, strlen(w->folder));
-    if (status == CLV_OK)
-        status = clv_trainer_checksum_file(config, w->folder, clv_trainer_config_name(w->trainer), err);
-    if (status == CLV_OK)
-        status = clv_trainer_checksum_weights(&weights, w->trainer, w->folder, err);
-    if (status == CLV_OK && (json_object_set_new(w->document, "config_checksum", json_string(config)) != 0 ||
-                             json_object_set(w->document, "weights_checksums", weights) != 0))
-        status = clv_fail_memory(err, path, sizeof config);
-    if (status == CLV_OK)
-        status = clv_checksummed_json_write(path, w->document, CLV_TRAINER_JSON_LIMIT, err);
-    json_decref(weights);
-    free(path);
-    return status;
+    char path[CLV_PATH_SIZE], config[CLV_CHECKSUM_SIZE];
+    json_auto_t *weights = NULL;
+    CLV_TRY(clv_path_join(path, w->folder, clv_trainer_manifest_name, err));
+    CLV_TRY(clv_trainer_checksum_file(config, w->folder, clv_trainer_config_name(w->trainer), err));
+    CLV_TRY(clv_trainer_checksum_weights(&weights, w->trainer, w->folder, err));
+    if (json_object_set_new(w->document, "config_checksum", json_string(config)) != 0 ||
+        json_object_set(w->document, "weights_checksums", weights) != 0)
+        return clv_fail_memory(err, path, sizeof config);
+    return clv_checksummed_json_write(path, w->document, CLV_TRAINER_JSON_LIMIT, err);
 }
 
 /* The tokenizer of the model's folder, if it still exists. */

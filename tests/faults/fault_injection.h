@@ -1,8 +1,7 @@
 /* fault_injection.h - a fault of one rank in one of its collectives, with any transport: clv_transport_find is wrapped
  * at link time, and returns transports whose start goes through here.
  */
-#ifndef CLEAVE_TESTS_FAULTS_H
-#define CLEAVE_TESTS_FAULTS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -34,5 +33,3 @@ void fault_arm(const fault *f);
  * fault_arm. */
 fault fault_disarm(int *steps, int rank);
 const char *fault_name(fault_kind kind);
-
-#endif

@@ -24,9 +24,6 @@ clv_status __wrap_clv_output_path_check(const char *path, bool is_folder, clv_er
 
 clv_status __wrap_clv_output_path_check(const char *path, bool is_folder, clv_error *err)
 {
-    (void)path;
-    (void)is_folder;
-    (void)err;
     return CLV_OK;
 }
 

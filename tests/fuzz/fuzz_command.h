@@ -1,10 +1,7 @@
 /* fuzz_command.h - the command line as a function: main of src/cli under another name. */
-#ifndef CLEAVE_TESTS_FUZZ_COMMAND_H
-#define CLEAVE_TESTS_FUZZ_COMMAND_H
+#pragma once
 
 int cleave_main(int argc, char **argv);
 
-/* Runs it without what it prints. The arguments are copied; NULL behind the last is not needed. */
+/* Runs it with its output discarded. The arguments are copied, and need not end with NULL. */
 int fuzz_command(int argc, char *const *argv);
-
-#endif

@@ -21,7 +21,6 @@ typedef struct seen {
 static clv_status look(void *arg, const clv_corpus_ids *ids, clv_error *err)
 {
     seen *s = arg;
-    (void)err;
     for (int64_t i = 0; i < ids->n; i++) {
         if (ids->id[i] < 0 || ids->id[i] > 255)
             abort();

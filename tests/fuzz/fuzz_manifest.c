@@ -22,7 +22,7 @@ static void check_parts(const clv_manifest *m, const clv_manifest_tensor *t)
         abort();
 }
 
-/* The input is what stands behind {"checksum":"...". */
+/* The input is the text after {"checksum":"...". */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char opening[] = "{\"checksum\":\"";

@@ -9,7 +9,7 @@
 
 enum { LARGEST = 1 << 16 };
 
-/* From memory of exactly this size, so that a sanitizer sees reads behind it. */
+/* Copies the input to memory of exactly this size, so that a sanitizer detects reads past its end. */
 static void feed(const uint8_t *data, size_t size)
 {
     uint8_t *copy = malloc(size > 0 ? size : 1);

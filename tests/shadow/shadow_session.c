@@ -5,23 +5,17 @@
  * session that has a rank for every process of the job is spread over it, and its shadow in one process, which follows
  * no parts: a process has but its own. A device whose memory is not the host's is not checked itself. The calls are
  * wrapped at link time. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cleave/session.h"
 #include "cleave/spmd.h"
 #include "mock_device.h"
 #include "mpi_test_job.h"
 #include "program/program.h"
+#include "unit_test.h"
 
 clv_status __real_clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,
                                   clv_error *err);

@@ -2,7 +2,6 @@
 #include "cleave/checkpoint.h"
 #include "cli/command.h"
 #include "cli/options/model_options.h"
-#include "cli/options/output_options.h"
 
 /* Fills the table: one call of the library, then fields by name. */
 static clv_status count(clv_table *t, const char *folder, clv_error *err)

@@ -2,7 +2,6 @@
 #include "base/hardware/cpu_features.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #if defined(__x86_64__) && defined(__linux__)
 #include <cpuid.h>
 #include <sys/syscall.h>

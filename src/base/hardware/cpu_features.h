@@ -1,6 +1,5 @@
 /* cpu_features.h - CPU feature detection: the best instruction set (AVX2, AVX-512, AMX) that kernels may use. */
-#ifndef CLEAVE_BASE_HARDWARE_CPU_FEATURES_H
-#define CLEAVE_BASE_HARDWARE_CPU_FEATURES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,5 +26,3 @@ int32_t clv_cpu_feature_bits(void);
 
 /* "portable", "avx2", "avx512", "amx". */
 const char *clv_isa_name(clv_isa isa);
-
-#endif

@@ -1,6 +1,5 @@
 /* hwloc_topology.h - hwloc topology: the cores that this process may run on. */
-#ifndef CLEAVE_BASE_HARDWARE_HWLOC_TOPOLOGY_H
-#define CLEAVE_BASE_HARDWARE_HWLOC_TOPOLOGY_H
+#pragma once
 
 #include <hwloc.h>
 #include <stdbool.h>
@@ -8,5 +7,3 @@
 /* Loads the topology, restricted to the CPUs that this process may run on (taskset, cpuset). False on failure, when
  * there is nothing to destroy. */
 bool clv_topology_load(hwloc_topology_t *out);
-
-#endif

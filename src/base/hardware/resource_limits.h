@@ -1,6 +1,5 @@
 /* resource_limits.h - CPUs, cores and memory that this process may use: affinity, cgroup limits, free memory. */
-#ifndef CLEAVE_BASE_HARDWARE_RESOURCE_LIMITS_H
-#define CLEAVE_BASE_HARDWARE_RESOURCE_LIMITS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -18,5 +17,3 @@ int clv_cgroup_cpu_quota(const char *mount, const char *path);
 /* Returns the bytes that this process can still touch before the OOM killer acts, by the memory available on the
  * machine and in the container; -1: unknown. (A successful malloc says nothing about that.) */
 int64_t clv_available_memory(void);
-
-#endif

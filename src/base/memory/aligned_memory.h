@@ -1,6 +1,5 @@
 /* aligned_memory.h - aligned memory: cache-line aligned against false sharing, huge pages for large buffers. */
-#ifndef CLEAVE_BASE_MEMORY_ALIGNED_MEMORY_H
-#define CLEAVE_BASE_MEMORY_ALIGNED_MEMORY_H
+#pragma once
 
 #include <stddef.h>
 
@@ -14,5 +13,3 @@ void *clv_cache_line_alloc(size_t count, size_t size);
  * large. A page is placed on the NUMA node of the thread that first touches it. Freed with free(). NULL when out of
  * memory. */
 void *clv_huge_pages_alloc(size_t align, size_t bytes);
-
-#endif

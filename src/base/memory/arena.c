@@ -7,9 +7,7 @@
 #include "base/memory/arena.h"
 #include "base/text/c_locale.h"
 
-#include <stdarg.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +47,6 @@ static size_t round_up(size_t size)
 static size_t block_size(const clv_arena *arena, size_t size)
 {
 #ifdef CLV_ARENA_DEBUG
-    (void)arena;
     return size;
 #else
     size_t next = arena->newest != NULL ? 2 * arena->newest->size : BLOCK_MIN;
@@ -77,7 +74,6 @@ static block *block_new(clv_arena *arena, size_t size)
 static size_t block_free(const block *b)
 {
 #ifdef CLV_ARENA_DEBUG
-    (void)b;
     return 0;
 #else
     return b != NULL ? b->size - b->used : 0;

@@ -2,8 +2,7 @@
  *
  * In debug builds (CLV_ARENA_DEBUG) every object is a separate allocation, so that valgrind and ASan see its bounds.
  */
-#ifndef CLEAVE_BASE_MEMORY_ARENA_H
-#define CLEAVE_BASE_MEMORY_ARENA_H
+#pragma once
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,5 +27,3 @@ char *clv_arena_vformat(clv_arena *arena, const char *format, va_list args) __at
 /* Grows the arena array *items of size-byte objects to at least count + 1, by doubling. The array moves: keep indices,
  * not pointers. Returns 0, or -1 when out of memory, with *items and *capacity unchanged. */
 int clv_arena_grow(clv_arena *arena, void *items, int *capacity, int count, size_t size);
-
-#endif

@@ -1,9 +1,5 @@
 /* grow.h - growable malloc'd arrays: reserves capacity, doubling it. */
-#ifndef CLEAVE_BASE_MEMORY_GROW_H
-#define CLEAVE_BASE_MEMORY_GROW_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "cleave/status.h"
 
@@ -18,5 +14,3 @@ static inline clv_status clv_grow(void *array, int64_t *capacity, int64_t n, siz
 {
     return n <= *capacity ? CLV_OK : clv_grow_reallocate(array, capacity, n, element_size, what, err);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* c_locale.h - locale-independent printf and strtod: numbers always have a decimal point. The
  * library formats all its text with these functions.
  */
-#ifndef CLEAVE_BASE_TEXT_C_LOCALE_H
-#define CLEAVE_BASE_TEXT_C_LOCALE_H
+#pragma once
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,5 +11,3 @@ int clv_snprintf(char *out, size_t size, const char *format, ...) __attribute__(
 int clv_vsnprintf(char *out, size_t size, const char *format, va_list list) __attribute__((format(printf, 3, 0)));
 /* Returns the value of strtod in the C locale. */
 double clv_strtod(const char *text);
-
-#endif

@@ -1,9 +1,6 @@
 /* utf8.h - UTF-8: decode, encode, validate and repair (RFC 3629). */
-#ifndef CLEAVE_BASE_TEXT_UTF8_H
-#define CLEAVE_BASE_TEXT_UTF8_H
+#pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "cleave/text.h"
@@ -16,5 +13,3 @@ uint32_t clv_utf8_decode(size_t *n, const char *p, size_t size);
 size_t clv_utf8_encode(char out[4], uint32_t character);
 /* Returns whether the text is well-formed UTF-8. */
 bool clv_utf8_valid(const char *text, size_t size);
-
-#endif

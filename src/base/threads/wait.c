@@ -4,9 +4,7 @@
 #include "base/threads/wait.h"
 
 #include <linux/futex.h>
-#include <stddef.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 int64_t clv_now_ns(void)

@@ -1,8 +1,7 @@
 /* wait.h - clocks, deadlines and futex waits: monotonic time, timeouts that pause while the process is stopped, waits
  * on a counter.
  */
-#ifndef CLEAVE_BASE_THREADS_WAIT_H
-#define CLEAVE_BASE_THREADS_WAIT_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -56,5 +55,3 @@ static inline void clv_cpu_pause(void)
     __asm__ volatile("yield");
 #endif
 }
-
-#endif

@@ -8,7 +8,6 @@
 #include <sched.h>
 #include <stdalign.h>
 #include <stdatomic.h>
-#include <stdint.h>
 #include <stdlib.h>
 
 #include "base/memory/aligned_memory.h"

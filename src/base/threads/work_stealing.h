@@ -7,8 +7,7 @@
  *
  * Each member calls with its own number, one call at a time.
  */
-#ifndef CLEAVE_BASE_THREADS_WORK_STEALING_H
-#define CLEAVE_BASE_THREADS_WORK_STEALING_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,5 +40,3 @@ void clv_task_pool_run(clv_task_pool_member owner, int max_workers, clv_task_fn 
 /* Runs one task of another member, if there is one, and returns whether there was. Adds the time to *spent_ns, unless
  * spent_ns is NULL. */
 bool clv_task_pool_steal(clv_task_pool_member thief, int64_t *spent_ns);
-
-#endif

@@ -1,8 +1,7 @@
 /* allreduce_program.h - the all-reduce benchmark program, shared by `cleave bench allreduce` and
  * bench/allreduce_mpi.c.
  */
-#ifndef CLEAVE_CLI_BENCH_ALLREDUCE_PROGRAM_H
-#define CLEAVE_CLI_BENCH_ALLREDUCE_PROGRAM_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -18,5 +17,3 @@ clv_status clv_allreduce_program(clv_program **out, int ranks, int64_t count, cl
 /* Seconds of each all_reduce since the session's stats were last taken, which it takes. False: the program has other
  * collectives. */
 bool clv_allreduce_seconds(double took[CLV_ALLREDUCE_ROUNDS], clv_session *session, const clv_program *program);
-
-#endif

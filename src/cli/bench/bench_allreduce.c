@@ -1,20 +1,13 @@
 /* bench_allreduce.c - the `cleave bench allreduce` benchmark: latency of an all-reduce of one buffer. */
 #include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cleave/session.h"
 #include "cli/timing/clock.h"
 #include "cli/command.h"
 #include "cli/options/flight_recorder_option.h"
 #include "cli/options/mesh_options.h"
-#include "cli/parser/option_parser.h"
 #include "cli/job/job_processes.h"
-#include "cli/options/output_options.h"
 #include "cli/bench/allreduce_program.h"
-#include "cli/output/table.h"
 
 enum { RUNS = 20, FEW_RUNS = 2, WARM_UPS = 2, MOST = CLV_ALLREDUCE_ROUNDS * RUNS };
 

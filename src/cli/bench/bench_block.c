@@ -4,26 +4,19 @@
  * no optimizer.
  */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 
 #include "cleave/nn.h"
 #include "cleave/session.h"
-#include "cleave/status.h"
 #include "cli/bench/bench_matmuls.h"
 #include "cli/timing/clock.h"
 #include "cli/command.h"
 #include "cli/options/model_options.h"
 #include "cli/timing/op_times.h"
-#include "cli/parser/option_parser.h"
 #include "cli/job/job_processes.h"
 #include "cli/reports/collective_tables.h"
-#include "cli/options/output_options.h"
 #include "cli/reports/program_text.h"
 #include "cli/bench/resident_memory.h"
 #include "cli/options/size_options.h"
-#include "cli/output/table.h"
 
 typedef struct block_args {
     int64_t hidden, layers, heads, kv_heads, head_dim, ffn, batch, seq, threads, iterations;

@@ -1,17 +1,10 @@
 /* bench_forward.c - the `cleave bench forward` benchmark: forward passes of a model folder on random ids. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "cleave/forward.h"
-#include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/options/mesh_options.h"
 #include "cli/options/model_options.h"
-#include "cli/options/output_options.h"
 #include "cli/options/run_options.h"
 #include "cli/options/size_options.h"
-#include "cli/output/table.h"
-#include "cli/parser/option_parser.h"
 #include "cli/timing/clock.h"
 
 typedef struct forward_args {
@@ -62,7 +55,6 @@ static clv_status time_run(void *arg, int64_t i, double *seconds, clv_error *err
 {
     timed *t = arg;
     double start = clv_clock_seconds();
-    (void)i;
     CLV_TRY(clv_forwarder_run(t->forwarder, &t->batch, t->hidden, err));
     *seconds = clv_clock_seconds() - start;
     return CLV_OK;

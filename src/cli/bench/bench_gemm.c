@@ -1,15 +1,7 @@
 /* bench_gemm.c - the `cleave bench gemm` benchmark: FLOP/s of one matrix product. */
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "cleave/session.h"
-#include "cleave/status.h"
 #include "cli/command.h"
-#include "cli/options/output_options.h"
 #include "cli/options/run_options.h"
-#include "cli/output/table.h"
-#include "cli/parser/option_parser.h"
 #include "cli/timing/clock.h"
 
 typedef struct gemm_bench {
@@ -51,7 +43,6 @@ static clv_status compile(clv_program **out, const gemm_bench *bench, clv_error 
 static clv_status time_product(void *arg, int64_t i, double *seconds, clv_error *err)
 {
     const gemm_bench *b = arg;
-    (void)i;
     CLV_TRY(clv_session_run(b->session, b->program, NULL, 0, NULL, 0, err));
     *seconds = 0;
     for (int k = 0; k < clv_program_instruction_count(b->program); k++)

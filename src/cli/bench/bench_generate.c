@@ -1,20 +1,13 @@
 /* bench_generate.c - the `cleave bench generate` benchmark: load time, prefill and decode speed of a model folder. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include "cleave/generate.h"
-#include "cleave/status.h"
 #include "cli/bench/generation_timing.h"
 #include "cli/bench/resident_memory.h"
 #include "cli/command.h"
 #include "cli/options/mesh_options.h"
 #include "cli/options/model_options.h"
-#include "cli/options/output_options.h"
 #include "cli/options/run_options.h"
-#include "cli/output/table.h"
-#include "cli/parser/option_parser.h"
 #include "cli/timing/clock.h"
 
 typedef struct generate_args {

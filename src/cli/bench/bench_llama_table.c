@@ -2,21 +2,15 @@
  * format.
  */
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "cleave/generate.h"
-#include "cleave/status.h"
 #include "cli/bench/generation_timing.h"
 #include "cli/command.h"
 #include "cli/job/job_processes.h"
 #include "cli/options/mesh_options.h"
 #include "cli/options/model_options.h"
-#include "cli/options/output_options.h"
 #include "cli/options/run_options.h"
-#include "cli/output/table.h"
 #include "cli/output/terminal.h"
-#include "cli/parser/option_parser.h"
 #include "cli/timing/clock.h"
 
 enum { MOST_REPETITIONS = 1000 };
@@ -56,7 +50,7 @@ static bool parse(model_args *a, clv_invocation *run)
     return CLV_PARSE(run, options);
 }
 
-/* Mean and standard deviation of rates, as llama-bench has them; sorts the times. */
+/* Mean and standard deviation of rates, as llama-bench prints them; sorts the times. */
 static void sum_up(tested *out, double tokens, double *seconds, int64_t n)
 {
     double sum = 0, squares = 0;
@@ -70,8 +64,8 @@ static void sum_up(tested *out, double tokens, double *seconds, int64_t n)
     out->median = tokens / seconds[n / 2];
 }
 
-/* A prompt that is read, or tokens that are written: llama-bench writes them into an empty context; here one token is
- * there before, whose time does not count. */
+/* Times a prompt, or decoding. llama-bench decodes into an empty context; here one token precedes, which is not timed.
+ * */
 static clv_status test(results *r, clv_generator *g, const model_args *a, bool writes, int64_t vocab, clv_error *err)
 {
     int64_t n = writes ? a->n : a->prompt;
@@ -178,7 +172,7 @@ static int markdown_width(const markdown *m)
     return width;
 }
 
-/* llama-bench's widths where the terminal has them, else no more than what stands there, and not what is always CPU. */
+/* llama-bench's widths if the terminal has room, else the narrowest, at last without the column that is always CPU. */
 static void fit_markdown(markdown *m, int rows, int width)
 {
     for (int c = 0; c < COLUMNS; c++)
@@ -207,7 +201,7 @@ static void print_markdown_row(const markdown *m, char (*cell)[CELL])
     printf("|\n");
 }
 
-/* Columns, their order and the dashes of llama-bench. */
+/* Prints a table as llama-bench does. */
 static void print_markdown(const results *r, bool wide)
 {
     char dashes[CELL];

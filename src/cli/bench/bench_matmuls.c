@@ -4,10 +4,8 @@
 #include "cli/bench/bench_matmuls.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "cleave/status.h"
-#include "cli/output/exit_code.h"
 #include "cli/timing/clock.h"
 
 /* Products of one shape. */

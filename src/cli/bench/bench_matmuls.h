@@ -1,8 +1,7 @@
 /* bench_matmuls.h - matmul baseline: reruns only the matrix products of a program, alternating with whole runs, to
  * time the rest.
  */
-#ifndef CLEAVE_CLI_BENCH_BENCH_MATMULS_H
-#define CLEAVE_CLI_BENCH_BENCH_MATMULS_H
+#pragma once
 
 #include "cleave/session.h"
 #include "cli/output/table.h"
@@ -20,5 +19,3 @@ clv_status clv_bench_matmuls_run(clv_bench_matmuls *p, clv_session *session, clv
 /* products_ms and step_over_products (medians over the runs), and a list "products": {"batch", "m", "n", "k", "calls",
  * "ms", "alone_ms", "gflops"} by shape, of a run; ms in it, alone_ms and the rate alone. */
 void clv_bench_matmuls_add(clv_table *t, clv_bench_matmuls *p);
-
-#endif

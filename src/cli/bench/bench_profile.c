@@ -2,13 +2,9 @@
  * --hardware.
  */
 #include "cleave/machine.h"
-#include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/job/job_processes.h"
-#include "cli/options/output_options.h"
 #include "cli/output/progress.h"
-#include "cli/output/table.h"
-#include "cli/parser/option_parser.h"
 
 static void report(clv_table *t, const char *path, const clv_machine *machine)
 {

@@ -1,6 +1,4 @@
 /* bench_table.c - the table of `cleave bench` benchmarks, one file each. */
-#include <stddef.h>
-
 #include "cli/command.h"
 
 const struct clv_command clv_bench_commands[] = {

@@ -1,6 +1,5 @@
 /* generation_timing.h - prefill and decode timing of a generator over repetitions. */
-#ifndef CLEAVE_CLI_BENCH_GENERATION_TIMING_H
-#define CLEAVE_CLI_BENCH_GENERATION_TIMING_H
+#pragma once
 
 #include "cleave/generate.h"
 #include "cli/output/table.h"
@@ -34,5 +33,3 @@ void clv_generation_timing_free(clv_generation_timing *times);
 /* Resets the KV cache and runs the work once. */
 clv_status clv_generation_workload_run(clv_generator *g, const clv_generation_workload *work, const int64_t *ids,
                                        double *prefill, double *decode, clv_error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* resident_memory.h - peak anonymous resident memory of the process, sampled by a thread. */
-#ifndef CLEAVE_CLI_BENCH_RESIDENT_MEMORY_H
-#define CLEAVE_CLI_BENCH_RESIDENT_MEMORY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -13,5 +12,3 @@ typedef struct clv_resident_watch clv_resident_watch;
 clv_resident_watch *clv_resident_watch_start(void);
 /* Stops the thread, frees the watch, and returns the peak. */
 int64_t clv_resident_watch_peak(clv_resident_watch *watch);
-
-#endif

@@ -1,14 +1,9 @@
 /* command_data.c - the `cleave data` command: tokenizes text, JSON lines or FASTA into a token file. */
-#include <stdio.h>
-
 #include "cleave/corpus.h"
 #include "cli/command.h"
 #include "cli/input/sequence_options.h"
 #include "cli/options/model_options.h"
-#include "cli/options/output_options.h"
 #include "cli/output/progress.h"
-#include "cli/output/table.h"
-#include "cli/parser/option_parser.h"
 #include "cli/timing/clock.h"
 
 typedef struct data_args {

@@ -2,19 +2,13 @@
  * bytes, optionally runs it.
  */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cleave/graph.h"
 #include "cleave/session.h"
-#include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/options/mesh_options.h"
-#include "cli/options/output_options.h"
 #include "cli/options/run_options.h"
 #include "cli/options/shape_option.h"
-#include "cli/parser/option_parser.h"
 #include "cli/reports/candidate_table.h"
 #include "cli/reports/reshard_table.h"
 
@@ -71,7 +65,7 @@ static clv_status split_equation(request *r, const char *equation, clv_error *er
     return CLV_OK;
 }
 
-/* A size of a letter that the equation lacks is a slip of the pen in one of the two. */
+/* A size for a letter that is not in the equation is a typing error in one of the two. */
 static clv_status check_letters(const int64_t *size, const request *r, const char *equation, clv_error *err)
 {
     for (int letter = 1; letter < N_LETTERS; letter++)
@@ -109,7 +103,7 @@ static clv_status resolve(request *r, const einsum_args *a, clv_error *err)
     return CLV_OK;
 }
 
-/* An operand whose dimensions are called by their letters. */
+/* An operand with dimensions named by their letters. */
 static clv_value operand(clv_graph *graph, const request *r, int i)
 {
     char letters[CLV_MAX_RANK][2] = {{0}};

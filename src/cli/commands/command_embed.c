@@ -1,24 +1,17 @@
 /* command_embed.c - the `cleave embed` command: writes one embedding per sequence, or all hidden states, to a file. */
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cleave/cancel.h"
 #include "cleave/checkpoint.h"
 #include "cleave/embed.h"
-#include "cleave/status.h"
 #include "cleave/text.h"
 #include "cli/command.h"
 #include "cli/evaluation/forward_run.h"
 #include "cli/input/sequence_options.h"
 #include "cli/job/job_processes.h"
-#include "cli/options/mesh_options.h"
 #include "cli/options/model_options.h"
-#include "cli/options/output_options.h"
 #include "cli/options/run_options.h"
 #include "cli/output/progress.h"
-#include "cli/parser/option_parser.h"
 #include "cli/timing/clock.h"
 #include "cli/timing/suspensions.h"
 
@@ -147,8 +140,6 @@ static clv_status take(void *arg, int64_t i, const float *rows, int64_t n_rows, 
 {
     sink *s = arg;
     clv_shard row = {.rank = 2, .lo = {i, 0}, .hi = {i + 1, width}};
-    (void)n_rows;
-    (void)err;
     if (s->failure.code != CLV_OK)
         return CLV_OK;
     if (clv_checkpoint_write(s->writer, s->pooled ? 0 : i, s->pooled ? &row : NULL, rows, &s->failure) != CLV_OK)

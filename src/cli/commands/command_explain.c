@@ -1,16 +1,9 @@
 /* command_explain.c - the `cleave explain` command: why each op got its sharding strategy, the candidates considered,
  * Graphviz output.
  */
-#include <stdlib.h>
-#include <string.h>
-
-#include "cleave/status.h"
 #include "cli/command.h"
-#include "cli/options/output_options.h"
 #include "cli/options/plan_target_options.h"
-#include "cli/output/table.h"
 #include "cli/parser/did_you_mean.h"
-#include "cli/parser/option_parser.h"
 #include "cli/reports/candidate_table.h"
 #include "cli/reports/program_text.h"
 

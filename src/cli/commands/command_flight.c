@@ -5,9 +5,6 @@
 
 #include "cli/command.h"
 #include "cli/input/artifact_kind.h"
-#include "cli/options/output_options.h"
-#include "cli/output/table.h"
-#include "cli/parser/option_parser.h"
 
 static void add_step(clv_table *t, const clv_flight_rank *r)
 {

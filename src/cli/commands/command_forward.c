@@ -1,14 +1,10 @@
 /* command_forward.c - the `cleave forward` command: writes a model's outputs and gradients for given token ids to a
  * file.
  */
-#include <stdio.h>
-
 #include "cli/command.h"
 #include "cli/evaluation/forward_run.h"
 #include "cli/job/job_processes.h"
 #include "cli/options/model_options.h"
-#include "cli/options/output_options.h"
-#include "cli/parser/option_parser.h"
 #include "cli/timing/suspensions.h"
 
 typedef struct forward_args {

@@ -1,20 +1,12 @@
 /* command_generate.c - the `cleave generate` command: text generation from a checkpoint. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "cleave/generate.h"
 #include "cleave/text.h"
 #include "cli/command.h"
 #include "cli/input/prompts.h"
 #include "cli/options/mesh_options.h"
 #include "cli/options/model_options.h"
-#include "cli/options/output_options.h"
 #include "cli/options/run_options.h"
-#include "cli/output/messages.h"
 #include "cli/output/progress.h"
-#include "cli/output/table.h"
-#include "cli/parser/option_parser.h"
 #include "cli/timing/suspensions.h"
 
 typedef struct generate_args {
@@ -173,7 +165,6 @@ typedef struct display {
 static int show(void *arg, int64_t prompt, const char *text, size_t size, int last)
 {
     display *d = arg;
-    (void)prompt;
     if (d->model) { /* prompts come first, when nothing asked for is at fault */
         clv_model_option_warnings(d->model, &d->args->model, d->command);
         note_generation(d->args, d->says, d->command);

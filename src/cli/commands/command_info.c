@@ -1,17 +1,9 @@
 /* command_info.c - the `cleave info` command: a model's configuration, parameter counts, checkpoint tensors and valid
  * TP degrees.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "cleave/checkpoint.h"
 #include "cli/command.h"
 #include "cli/options/model_options.h"
-#include "cli/options/output_options.h"
-#include "cli/output/messages.h"
-#include "cli/output/table.h"
-#include "cli/parser/option_parser.h"
 
 typedef struct info_args {
     const char *model;
@@ -76,7 +68,7 @@ static clv_status fullest_rank(int64_t *out, const clv_model *model, int64_t n, 
     return clv_model_max_rank_elems(out, model, &mesh, err);
 }
 
-/* A row for -tp n: what n divides, and the parameters of the fullest rank, beside an n-th of them all. */
+/* A row for -tp n: what n divides, and the parameters of the fullest rank compared with 1/n of all. */
 static clv_status add_degree(clv_table *t, const clv_model *model, const clv_model_info *m, int64_t n, clv_error *err)
 {
     int64_t most;
@@ -174,7 +166,7 @@ static void free_names(names *of)
     free(of->item);
 }
 
-/* What a checkpoint lacks, and what it has beyond the model. */
+/* Tensors that a checkpoint is missing, and tensors that the model does not use. */
 typedef struct differences {
     names missing, extra;
 } differences;
@@ -185,7 +177,7 @@ static void take_difference(void *arg, const char *name, int missing)
     add_name(missing ? &d->missing : &d->extra, name);
 }
 
-/* Lists of names beside the rows. */
+/* Lists of names, as fields. */
 static clv_status add_differences(clv_table *t, const clv_checkpoint *c, const clv_model *model, clv_error *err)
 {
     differences d = {0};

@@ -4,10 +4,7 @@
 #include "cleave/checkpoint.h"
 #include "cli/command.h"
 #include "cli/options/model_options.h"
-#include "cli/options/output_options.h"
 #include "cli/output/progress.h"
-#include "cli/output/table.h"
-#include "cli/parser/option_parser.h"
 
 /* The files that were made. */
 static clv_status report(clv_table *t, const char *folder, clv_error *err)

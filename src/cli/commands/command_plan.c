@@ -1,14 +1,10 @@
 /* command_plan.c - the `cleave plan` command: predicts collectives, bytes, time and memory from the compiled program,
  * without running it.
  */
-#include <stdio.h>
-#include <string.h>
 
-#include "cleave/status.h"
 #include "cleave/text.h"
 #include "cli/command.h"
 #include "cli/parser/option_parser.h"
-#include "cli/options/output_options.h"
 #include "cli/options/plan_target_options.h"
 #include "cli/reports/hardware_table.h"
 #include "cli/reports/plan_report.h"
@@ -18,7 +14,6 @@
 #include "cli/reports/plan_search_report.h"
 #include "cli/reports/collective_tables.h"
 #include "cli/reports/visualize_sharding.h"
-#include "cli/output/table.h"
 
 typedef struct plan_args {
     clv_plan_option plan;

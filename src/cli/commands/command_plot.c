@@ -1,10 +1,7 @@
 /* command_plot.c - the `cleave plot` command: draws the metrics of training runs as SVG. */
 #include "cli/command.h"
 #include "cli/input/artifact_kind.h"
-#include "cli/options/output_options.h"
-#include "cli/output/messages.h"
 #include "cli/output/metrics_plot.h"
-#include "cli/parser/option_parser.h"
 
 clv_status command_plot(clv_invocation *run, clv_error *err)
 {

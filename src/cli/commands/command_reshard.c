@@ -1,17 +1,11 @@
 /* command_reshard.c - the `cleave reshard` command: collectives and bytes to move a tensor from one layout to
  * another.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "cleave/reshard.h"
 #include "cli/command.h"
 #include "cli/options/mesh_options.h"
-#include "cli/options/output_options.h"
 #include "cli/options/run_options.h"
 #include "cli/options/shape_option.h"
-#include "cli/parser/option_parser.h"
 #include "cli/reports/reshard_table.h"
 
 typedef struct reshard_args {

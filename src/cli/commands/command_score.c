@@ -2,19 +2,13 @@
 #include "cleave/score.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cli/command.h"
 #include "cli/evaluation/forward_run.h"
 #include "cli/evaluation/spearman.h"
 #include "cli/input/sequence_options.h"
 #include "cli/options/model_options.h"
-#include "cli/options/output_options.h"
 #include "cli/output/progress.h"
-#include "cli/output/table.h"
-#include "cli/parser/option_parser.h"
 
 typedef struct score_args {
     clv_model_option model;
@@ -80,8 +74,7 @@ static clv_score_options options_of(const score_args *a)
         .size = sizeof(clv_score_options), .batch_tokens = a->tokens, .allow_nonfinite = a->allow_nonfinite};
 }
 
-/* Who scores: the model, and where its weights are quantised the one of the folder's floats, by which the change is
- * told (NULL). */
+/* The model, and if its weights are quantised the folder's model in floats for comparison (else NULL). */
 typedef struct scorers {
     clv_forwarder *model, *floats;
 } scorers;
@@ -175,7 +168,7 @@ static void show_mutations(void *arg, int64_t done, int64_t total)
     clv_counted_progress_show(&p->bar, done, total);
 }
 
-/* `model` is told of, unless NULL. */
+/* `model`: whose warnings to print; NULL: none. */
 static clv_status mutations_by(clv_mutation_scores **out, clv_forwarder *f, const score_args *a, const clv_model *model,
                                const clv_sequences *all, const char *command, clv_error *err)
 {

@@ -1,6 +1,4 @@
 /* command_shard.c - the `cleave shard` command: writes a checkpoint as one file per rank. */
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "cleave/checkpoint.h"
@@ -8,10 +6,7 @@
 #include "cli/command.h"
 #include "cli/options/mesh_options.h"
 #include "cli/options/model_options.h"
-#include "cli/options/output_options.h"
 #include "cli/output/progress.h"
-#include "cli/output/table.h"
-#include "cli/parser/option_parser.h"
 
 typedef struct shard_args {
     const char *model, *out;

@@ -1,17 +1,10 @@
 /* command_tokenize.c - the `cleave tokenize` command: text to token ids and back. */
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "cleave/sequences.h"
 #include "cleave/tokenizer.h"
 #include "cli/command.h"
 #include "cli/input/prompts.h"
 #include "cli/options/model_options.h"
-#include "cli/options/output_options.h"
-#include "cli/output/messages.h"
-#include "cli/parser/option_parser.h"
 
 typedef struct tokenize_args {
     const char *model, *prompt;

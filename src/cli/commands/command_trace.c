@@ -5,9 +5,6 @@
 
 #include "cli/command.h"
 #include "cli/input/artifact_kind.h"
-#include "cli/options/output_options.h"
-#include "cli/output/table.h"
-#include "cli/parser/option_parser.h"
 #include "cli/timing/op_times.h"
 
 /* Null where there is no time that it is a share of. */

@@ -2,22 +2,14 @@
  * gradient with the first.
  */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "cleave/checkpoint.h"
 #include "cleave/evaluate.h"
-#include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/evaluation/forward_run.h"
 #include "cli/options/mesh_options.h"
 #include "cli/options/model_options.h"
-#include "cli/options/output_options.h"
 #include "cli/options/run_options.h"
-#include "cli/output/table.h"
-#include "cli/parser/option_parser.h"
 
 enum { DEGREE_TEXT = 32 };
 

@@ -1,13 +1,8 @@
 /* command_version.c - the `cleave version` command: build configuration and CPU features. */
 #include <jansson.h>
-#include <stdbool.h>
-#include <stdio.h>
 
 #include "cleave/machine.h"
 #include "cli/command.h"
-#include "cli/options/output_options.h"
-#include "cli/output/table.h"
-#include "cli/parser/option_parser.h"
 
 static int cpu_features(const char *out[16])
 {
@@ -27,7 +22,6 @@ static int cpu_features(const char *out[16])
     FEATURE("avx512bf16");
 #undef FEATURE
 #else
-    (void)out;
 #endif
     return n;
 }

@@ -1,8 +1,7 @@
 /* forward_run.h - runs a model on a file of token ids and writes outputs and gradients: for forward and verify
  * --against.
  */
-#ifndef CLEAVE_CLI_EVALUATION_FORWARD_RUN_H
-#define CLEAVE_CLI_EVALUATION_FORWARD_RUN_H
+#pragma once
 
 #include "cli/options/model_options.h"
 
@@ -29,5 +28,3 @@ clv_status clv_forward_run(const clv_forward_request *request, const char *comma
                  "nothing is written")
 /* Adds --allow-nonfinite to the message of a CLV_ENONFINITE. */
 void clv_suggest_allow_nonfinite(clv_error *err);
-
-#endif

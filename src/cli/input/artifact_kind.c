@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What stands near the begin of each, in the words of its first line. */
+/* Text in the first line of each kind of file. */
 static const struct {
     const char *mark, *what, *command;
 } kinds[] = {{"\"cleave_flight\":", "what a flight recorder left", "cleave flight"},

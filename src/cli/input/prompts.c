@@ -1,7 +1,6 @@
 /* prompts.c - prompts of `cleave generate`: one text, or the lines of a file; reading standard input. */
 #include "cli/input/prompts.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

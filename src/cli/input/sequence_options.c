@@ -45,7 +45,7 @@ static const char **sorted_names(const clv_sequences *s, int64_t *n)
     return names;
 }
 
-/* Rows are told apart by the names of their records: two with one name, or none, are likely a mistake. */
+/* Rows are identified by the names of their records: two of one name, or of none, are likely a mistake. */
 static void note_names(const clv_sequences *s, const char *command)
 {
     int64_t n, unnamed = 0, again = 0, first = -1;

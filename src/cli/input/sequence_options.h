@@ -1,8 +1,7 @@
 /* sequence_options.h - options of commands that read sequences or JSON lines, and warnings about truncated, skipped or
  * duplicate sequences.
  */
-#ifndef CLEAVE_CLI_INPUT_SEQUENCE_OPTIONS_H
-#define CLEAVE_CLI_INPUT_SEQUENCE_OPTIONS_H
+#pragma once
 
 #include "cleave/sequences.h"
 #include "cli/parser/option_parser.h"
@@ -18,5 +17,3 @@ bool clv_sequences_print_warnings(const clv_sequences *sequences, const char *co
 #define CLV_BATCH_TOKENS_OPTION(out) CLV_OPT_INT("--batch-tokens", out, 1, 1 << 24, "N", "tokens a batch, about (4096)")
 #define CLV_SKIP_BAD_LINES_OPTION(out)                                                                                 \
     CLV_OPT_FLAG("--skip-bad-lines", out, "skip and count malformed JSON lines; else the first is an error")
-
-#endif

@@ -103,7 +103,7 @@ static clv_status take_mask(clv_token_ids *b, const int64_t *mask, const char *w
     return CLV_OK;
 }
 
-/* A tensor that nothing reads is likely one whose name is wrong. */
+/* A tensor that nothing reads likely has a wrong name. */
 static clv_status check_names(const clv_checkpoint *file, const char *where, clv_error *err)
 {
     static const char *const known[] = {"ids", "mask", "token_types"};

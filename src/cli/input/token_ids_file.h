@@ -1,6 +1,5 @@
 /* token_ids_file.h - input file of a model: safetensors with ids, mask and token_types, checked against the model. */
-#ifndef CLEAVE_CLI_INPUT_TOKEN_IDS_FILE_H
-#define CLEAVE_CLI_INPUT_TOKEN_IDS_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ typedef struct clv_token_ids {
 clv_status clv_token_ids_read(clv_token_ids *out, const char *path, const clv_model_info *model,
                               bool allow_other_tensors, clv_error *err);
 void clv_token_ids_free(clv_token_ids *ids);
-
-#endif

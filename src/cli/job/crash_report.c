@@ -42,7 +42,6 @@ void clv_crash_report_print(void *arg, const clv_error *err)
     char words[CLV_FAILURE_LINE + 1];
     int nothing = NOTHING;
 
-    (void)arg;
     if (!atomic_compare_exchange_strong(&said, &nothing, SPEAKING))
         return;
     clv_format_failure(words, "cleave", err);

@@ -1,6 +1,5 @@
 /* crash_report.h - reports on stderr which process was lost before the launcher ends the others. */
-#ifndef CLEAVE_CLI_JOB_CRASH_REPORT_H
-#define CLEAVE_CLI_JOB_CRASH_REPORT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -13,5 +12,3 @@ void clv_crash_report_print(void *arg, const clv_error *err);
 /* Whether a message of this failure would repeat the report, or is that of another process than the first. If not, the
  * caller prints the message, and no report follows. */
 bool clv_crash_report_is_duplicate(const clv_error *err);
-
-#endif

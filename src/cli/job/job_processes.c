@@ -5,8 +5,6 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -15,14 +13,14 @@
 #include "cli/job/crash_report.h"
 #include "cli/output/exit_code.h"
 
-/* What launchers say to each process; their libraries agree only once they are joined. */
+/* Variables of launchers: the number of a process, and how many there are. */
 static const char *const numbers[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", NULL};
 static const char *const counts[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", NULL};
 
-static clv_job *joined;            /* by this process, once */
+static clv_job *joined;            /* at most once */
 static bool expected;              /* several processes may have the command's ranks */
-static bool arrived;               /* to where they meet */
-static bool process_count_differs; /* and found others there than the launcher said */
+static bool arrived;               /* at the rendezvous */
+static bool process_count_differs; /* from the launcher's */
 
 void clv_processes_allow(bool several)
 {
@@ -75,7 +73,7 @@ typedef struct watch {
     double seconds;
 } watch;
 
-/* MPI knows no deadline for joining: where one of the processes ends before, the others would wait for ever. */
+/* MPI has no deadline for joining: if a process ends before, the others would wait for ever. */
 static void *watch_joining(void *arg)
 {
     enum { APART_MS = 200, DEFAULT_SECONDS = 60 };
@@ -199,13 +197,13 @@ const char *clv_processes_output_path(const char *path)
     return clv_processes_is_first() ? path : "/dev/null";
 }
 
-/* Where all fail alike the first says so, and its launcher ends the others within this time. */
+/* If all fail alike the first reports it, and its launcher ends the others within this time. */
 static void await_first(void)
 {
     nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
 }
 
-/* The others wait for a process that will not come. */
+/* Prints the failure of a process that never met the others. */
 static int end_alone(int code, const clv_error *why)
 {
     clv_error err = {0};
@@ -232,6 +230,6 @@ int clv_processes_finalize(int code)
         return code;
     if (left)
         return CLV_EXIT_OK;
-    await_first(); /* who has not left MPI and ends first says to MPICH's launcher how the job has ended */
+    await_first(); /* MPICH's launcher takes the exit code of the first process that ends without leaving MPI */
     return code;
 }

@@ -1,8 +1,7 @@
 /* job_processes.h - the processes that mpirun started for this command: joining the job, comparing options, silencing
  * all but the first, common exit code.
  */
-#ifndef CLEAVE_CLI_JOB_JOB_PROCESSES_H
-#define CLEAVE_CLI_JOB_JOB_PROCESSES_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -55,5 +54,3 @@ clv_status clv_processes_check_equal(const clv_job_value *mine, int n, clv_error
 const char *clv_processes_output_path(const char *path);
 /* Leaves the job, after the command has freed its sessions. Returns the exit code: a failure if any process failed. */
 int clv_processes_finalize(int code);
-
-#endif

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of a pause each: 0.1 to 0.5 ms. */
+/* Spins of a pause each: 0.1 to 0.5 ms. */
 static const char spins[] = "10000";
 
 #ifdef _OPENMP
@@ -36,7 +36,6 @@ void clv_openmp_limit_spin(char **argv)
     if (setenv("GOMP_SPINCOUNT", spins, 1) == 0)
         execv(path, argv);
 #else
-    (void)argv;
     (void)spins;
 #endif
 }

@@ -1,6 +1,5 @@
 /* openmp_spin.h - restarts the program with a short GOMP_SPINCOUNT, so that idle OpenMP threads do not hold cores. */
-#ifndef CLEAVE_CLI_JOB_OPENMP_SPIN_H
-#define CLEAVE_CLI_JOB_OPENMP_SPIN_H
+#pragma once
 
 /* Restarts the program with GOMP_SPINCOUNT set; libgomp reads it at start-up only. Does nothing when GOMP_SPINCOUNT or
  * OMP_WAIT_POLICY is set, on one core, and when the program has another name than cleave or cannot be restarted.
@@ -10,5 +9,3 @@
  * 2.9 times as long as on idle cores, more than on one thread; with half a millisecond of spinning 1.9 times, and the
  * same on idle cores. */
 void clv_openmp_limit_spin(char **argv);
-
-#endif

@@ -1,8 +1,6 @@
 /* option_consistency.c - checks that all processes of a job were given the same command, options and input files. */
 #include "cli/job/option_consistency.h"
 
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,7 +10,7 @@
 
 /* ---- files ---- */
 
-enum { WHOLE = 64 << 20 /* bytes of a larger file's ends that are read */ };
+enum { WHOLE = 64 << 20 /* of a larger file, only so many bytes at its ends are read */ };
 
 /* FNV-1a of a file's bytes from here on, at most so many. */
 static uint64_t add_bytes(uint64_t sum, FILE *file, int64_t most)
@@ -22,8 +20,8 @@ static uint64_t add_bytes(uint64_t sum, FILE *file, int64_t most)
     return sum;
 }
 
-/* What a file holds, by its size and a checksum. What is none (a folder, a pipe, the name of a preset) says nothing:
- * folders of models are compared as such. */
+/* Writes a file's size and checksum. Anything but a regular file (a folder, a pipe, the name of a preset) has neither:
+ * folders of models are compared elsewhere. */
 static void put_file(FILE *out, const char *path)
 {
     struct stat is;
@@ -54,7 +52,7 @@ static void put_files(FILE *out, const clv_option *o)
 
 /* ---- values ---- */
 
-/* In the fewest digits that read back as the same number. */
+/* Writes a number in the fewest digits that read back as the same number. */
 static void write_real(FILE *out, double value)
 {
     char text[40];
@@ -144,9 +142,9 @@ static char *name_of(const clv_option *o)
 clv_status clv_options_check_consistent(const char *command, const clv_option *options, int n, clv_error *err)
 {
     const clv_job_value runs = {"the command", command};
-    if (!clv_processes_have_job()) /* files are not read for nobody */
+    if (!clv_processes_have_job()) /* nothing to compare: files need not be read */
         return CLV_OK;
-    CLV_TRY(clv_processes_check_equal(&runs, 1, err)); /* by itself: others have other options */
+    CLV_TRY(clv_processes_check_equal(&runs, 1, err)); /* first: other commands have other options */
     clv_job_value *mine = calloc((size_t)n + 1, sizeof *mine);
     bool there = mine != NULL;
     int found = 0;

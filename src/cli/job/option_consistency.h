@@ -1,6 +1,5 @@
 /* option_consistency.h - checks that all processes of a job were given the same command, options and input files. */
-#ifndef CLEAVE_CLI_JOB_OPTION_CONSISTENCY_H
-#define CLEAVE_CLI_JOB_OPTION_CONSISTENCY_H
+#pragma once
 
 #include <stdio.h>
 
@@ -13,5 +12,3 @@ clv_status clv_options_check_consistent(const char *command, const clv_option *o
 
 /* Writes the value of an option as text: "bf16", "3.5", "given" or "not given" of a flag. */
 void clv_option_write_value(FILE *to, const clv_option *option);
-
-#endif

@@ -15,7 +15,7 @@ static const struct {
 } known[] = {{SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}, {SIGUSR1, "SIGUSR1"}};
 enum { KNOWN = sizeof known / sizeof known[0], SAME_NS = 200000000 };
 
-/* What a handler can reach is global. */
+/* Global, as handlers need it. */
 static atomic_int asked;
 static _Atomic int64_t asked_at;
 
@@ -34,7 +34,7 @@ static void on_signal(int signal)
         return;
     }
     int64_t at = atomic_load(&asked_at);
-    if (at == 0 || now() - at < SAME_NS) /* 0: another thread has the first, and has not said yet when */
+    if (at == 0 || now() - at < SAME_NS) /* 0: another thread handles the first and has not stored its time yet */
         return;
     struct sigaction usual = {.sa_handler = SIG_DFL};
     sigemptyset(&usual.sa_mask);

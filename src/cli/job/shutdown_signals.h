@@ -4,8 +4,7 @@
  * The first signal is recorded; a second one, of any of the four, has its default effect. A signal within 0.2 s of the
  * first is ignored: a terminal and a launcher may both send it. Ignored signals (nohup) stay ignored.
  */
-#ifndef CLEAVE_CLI_JOB_SHUTDOWN_SIGNALS_H
-#define CLEAVE_CLI_JOB_SHUTDOWN_SIGNALS_H
+#pragma once
 
 /* Installs the handlers. */
 void clv_shutdown_signals_install(void);
@@ -13,5 +12,3 @@ void clv_shutdown_signals_install(void);
 int clv_shutdown_signal(void);
 /* "SIGTERM". */
 const char *clv_shutdown_signal_name(int signal);
-
-#endif

@@ -4,8 +4,6 @@
  *
  * Linked with --wrap=clv_options_parse: a command hands over its table there, and ends.
  */
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "cleave/machine.h"
@@ -20,8 +18,6 @@ int __wrap_clv_options_parse(const clv_option *options, int n_options, int argc,
 int __wrap_clv_options_parse(const clv_option *options, int n_options, int argc, char **argv)
 {
     clv_manual_page *page = &manual.page[manual.n - 1];
-    (void)argc;
-    (void)argv;
     if (n_options > CLV_MAX_OPTIONS)
         abort();
     memcpy(page->option, options, (size_t)n_options * sizeof *options);

@@ -3,7 +3,7 @@
 
 #include "cli/manual/manual.h"
 
-/* Text as troff takes it: what has a meaning there, and marks that it would make typographic, are spelled out. */
+/* Writes text for troff: characters with a meaning there, and those that it would make typographic, are escaped. */
 static void put(FILE *to, const char *text, size_t n)
 {
     static const struct {
@@ -103,7 +103,7 @@ static void put_title(FILE *to, const clv_manual_page *page)
         fprintf(to, *c == ' ' ? "\\-" : "%c", *c);
 }
 
-/* cleave names its commands; they name what stands above them. */
+/* cleave lists its commands; a command lists those above it. */
 static void put_see_also(FILE *to, const clv_manual *manual, const clv_manual_page *page)
 {
     const char *between = "";

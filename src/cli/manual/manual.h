@@ -1,6 +1,5 @@
 /* manual.h - tables of commands and options as the man page and completion writers read them. */
-#ifndef CLEAVE_CLI_MANUAL_MANUAL_H
-#define CLEAVE_CLI_MANUAL_MANUAL_H
+#pragma once
 
 #include <stdio.h>
 
@@ -39,5 +38,3 @@ void clv_write_man_page(FILE *to, const clv_manual *manual, const clv_manual_pag
 void clv_write_bash(FILE *to, const clv_manual *manual);
 void clv_write_zsh(FILE *to, const clv_manual *manual);
 void clv_write_fish(FILE *to, const clv_manual *manual);
-
-#endif

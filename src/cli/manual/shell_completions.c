@@ -52,7 +52,7 @@ static void put_bash_values(FILE *to, const clv_option *o)
     fprintf(to, ") words='%s' files=%s ;;\n", hint.words, files[hint.files]);
 }
 
-/* Behind an option that takes several files stands one more of them, until the next option. */
+/* After an option that takes several files, a word is another of them, until the next option. */
 static void put_bash_several(FILE *to, const clv_manual_page *page)
 {
     bool any = false;
@@ -207,7 +207,7 @@ void clv_write_zsh(FILE *to, const clv_manual *manual)
 
 /* ---- fish ---- */
 
-/* When the words that stand begin with the page's command; for one of commands: when nothing else stands yet. */
+/* The condition: the words begin with the page's command; for a command of commands: they are no more than that. */
 static void put_fish_condition(FILE *to, const clv_manual_page *page)
 {
     fprintf(to, "complete -c cleave -n '%s %s'", page->has_commands ? "__cleave_at" : "__cleave_in", page->path);

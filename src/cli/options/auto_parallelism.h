@@ -1,8 +1,7 @@
 /* auto_parallelism.h - default ranks and threads when none of -tp, --mesh, --threads is given: all cores of the
  * machine.
  */
-#ifndef CLEAVE_CLI_OPTIONS_AUTO_PARALLELISM_H
-#define CLEAVE_CLI_OPTIONS_AUTO_PARALLELISM_H
+#pragma once
 
 #include "cli/options/mesh_options.h"
 
@@ -28,5 +27,3 @@ clv_auto_parallelism clv_auto_parallelism_fill(clv_mesh_option *option, int64_t 
 
 /* Prints the choice on stderr, if one was made. */
 void clv_auto_parallelism_print(clv_auto_parallelism chosen, const char *command);
-
-#endif

@@ -6,7 +6,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,11 +19,11 @@
 
 enum { PATH = 4096, DAYS_KEPT = 7 };
 
-static clv_flight *flight; /* of the command that runs */
-static bool asked;         /* by its options */
+static clv_flight *flight; /* the command's */
+static bool asked;         /* --flight-recorder was given */
 
-/* A folder that nobody else writes to, made where there is none: in one that all may write to, a link that stands where
- * a file is to be would lead it elsewhere. False: it cannot be had. */
+/* Finds or makes a folder that only this user may write to: in a folder that all may write to, somebody's link could
+ * redirect the file. False on failure. */
 static bool find_folder(char *out, size_t size)
 {
     const char *above = getenv("TMPDIR");
@@ -35,7 +34,7 @@ static bool find_folder(char *out, size_t size)
     return lstat(out, &is) == 0 && S_ISDIR(is.st_mode) && is.st_uid == geteuid() && (is.st_mode & 022) == 0;
 }
 
-/* What nobody has read for so long is gone. */
+/* Removes recordings older than DAYS_KEPT. */
 static void remove_old(const char *folder)
 {
     DIR *all = opendir(folder);
@@ -48,7 +47,8 @@ static void remove_old(const char *folder)
         closedir(all);
 }
 
-/* Alike in the processes that one launcher started on a host, and no other command's. */
+/* The default path: the same in all processes that one launcher started on a host, and different from other commands'.
+ * */
 static bool find_default(char out[PATH])
 {
     char folder[PATH - 32];
@@ -65,7 +65,7 @@ clv_status clv_flight_option_open(clv_flight **out, const char *path, clv_error 
     char usual[PATH];
     clv_flight_options options = {.size = sizeof options, .path = path ? path : usual, .only_on_timeout = path == NULL};
     *out = NULL;
-    if (!path && !find_default(usual)) /* nobody asked for it */
+    if (!path && !find_default(usual)) /* the recording is optional then */
         return CLV_OK;
     if (!flight)
         CLV_TRY(clv_flight_new(&flight, &options, err));

@@ -1,8 +1,7 @@
 /* flight_recorder_option.h - --flight-recorder FILE: opens the flight recorder of a command, and writes it at the end
  * or when ranks are stuck. Where it is not given, a command that is stuck writes to the folder for temporary files.
  */
-#ifndef CLEAVE_CLI_OPTIONS_FLIGHT_RECORDER_OPTION_H
-#define CLEAVE_CLI_OPTIONS_FLIGHT_RECORDER_OPTION_H
+#pragma once
 
 #include "cleave/flight.h"
 
@@ -18,5 +17,3 @@ clv_status clv_flight_option_open(clv_flight **out, const char *path, clv_error 
 /* Called at the end of a command, after its sessions are freed: prints the path of the recording when the command
  * failed. Returns the exit code, a failure when the recording could not be written. */
 int clv_flight_option_end(int code);
-
-#endif

@@ -2,11 +2,8 @@
 #include "cli/options/mesh_options.h"
 
 #include <ctype.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "cleave/status.h"
 #include "cli/command.h"
 
 /* Whether it is sizes alone, of one axis or two: "8", "2x4", "2,4". The first is 0 where there is one. */

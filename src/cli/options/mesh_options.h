@@ -1,6 +1,5 @@
 /* mesh_options.h - -tp, --mesh, --rules and --sp: option rows, and the mesh and sharding rules they give. */
-#ifndef CLEAVE_CLI_OPTIONS_MESH_OPTIONS_H
-#define CLEAVE_CLI_OPTIONS_MESH_OPTIONS_H
+#pragma once
 
 #include "cleave/plan_search.h"
 #include "cli/parser/option_parser.h"
@@ -47,5 +46,3 @@ void clv_mesh_option_apply_file(clv_mesh_option *option, clv_compile_options *co
 clv_status clv_mesh_option_read(clv_mesh_option *option, clv_error *err);
 /* Warns on stderr when there are more ranks than processors. */
 void clv_mesh_option_warn_oversubscribed(const clv_mesh *mesh, const char *command);
-
-#endif

@@ -4,13 +4,9 @@
 #include "cli/options/model_options.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "cleave/status.h"
 #include "cli/command.h"
-#include "cli/output/messages.h"
 
 /* Whether it is written as names of the Hub are, NAME or WHO/NAME, and no folder WHO is here. */
 static bool is_hub_name(const char *value)
@@ -38,7 +34,6 @@ void clv_model_missing_hint(char *out, size_t size, const char *value)
 static void on_lost_page(int signal)
 {
     static const char message[] = "cleave: a page of memory or of a mapped file is gone (SIGBUS)\n";
-    (void)signal;
     clv_handle_sigbus();
     ssize_t ignored = write(STDERR_FILENO, message, sizeof message - 1);
     (void)ignored;

@@ -1,8 +1,7 @@
 /* model_options.h - options of commands that run a model (model folder, mesh, dtype, quantization, adapters), and
  * opening that model.
  */
-#ifndef CLEAVE_CLI_OPTIONS_MODEL_OPTIONS_H
-#define CLEAVE_CLI_OPTIONS_MODEL_OPTIONS_H
+#pragma once
 
 #include "cleave/model.h"
 #include "cli/job/job_processes.h"
@@ -76,5 +75,3 @@ void clv_auto_parallelism_for_model(clv_model_option *option, const char *path);
 /* Warnings on stderr before the model runs: automatic parallelism, more ranks than processors, unused tensors of the
  * folder, weights that are not quantised. */
 void clv_model_option_warnings(const clv_model *model, const clv_model_option *option, const char *command);
-
-#endif

@@ -1,6 +1,5 @@
 /* output_options.h - option rows of output: --json, --wide and --out. */
-#ifndef CLEAVE_CLI_OPTIONS_OUTPUT_OPTIONS_H
-#define CLEAVE_CLI_OPTIONS_OUTPUT_OPTIONS_H
+#pragma once
 
 #include "cli/parser/option_parser.h"
 
@@ -13,5 +12,3 @@
 /* kind_: FILE or FOLDER. Further fields: .required, .suffix. */
 #define CLV_OUT_OPTION(out_, value_, kind_, ...)                                                                       \
     CLV_OPT_STRING("--out", out_, value_, __VA_ARGS__, .use = CLV_OPTION_OUTPUT_##kind_)
-
-#endif

@@ -1,8 +1,7 @@
 /* plan_target_options.h - options of `cleave plan` and `cleave explain`: a model or one block, sizes, mesh; and
  * compiling them.
  */
-#ifndef CLEAVE_CLI_OPTIONS_PLAN_TARGET_OPTIONS_H
-#define CLEAVE_CLI_OPTIONS_PLAN_TARGET_OPTIONS_H
+#pragma once
 
 #include "cli/options/model_options.h"
 #include "cli/options/size_options.h"
@@ -61,5 +60,3 @@ typedef struct clv_plan_option {
 clv_status clv_plan_option_read(clv_plan_option *option, clv_error *err);
 /* The same with mesh and rules, and compiles it. */
 clv_status clv_plan_option_compile(clv_program **out, clv_plan_option *option, clv_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /* run_options.h - option rows of how a program is compiled and run: --overlap, --comm-dtype, --recompute, --hardware,
  * --threads, --check, --seed, --dtype, --trace-out.
  */
-#ifndef CLEAVE_CLI_OPTIONS_RUN_OPTIONS_H
-#define CLEAVE_CLI_OPTIONS_RUN_OPTIONS_H
+#pragma once
 
 #include "cleave/program.h"
 #include "cli/parser/option_parser.h"
@@ -71,5 +70,3 @@ clv_status clv_hardware_option_open(clv_machine **out, const char *text, const c
                    .advanced = true)
 #define CLV_ITERATIONS_OPTION(out, conflicts_)                                                                         \
     CLV_OPT_INT("--iterations", out, 1, 1 << 20, "N", "timed runs (7)", .conflicts_with = (conflicts_))
-
-#endif

@@ -1,6 +1,5 @@
 /* shape_option.h - parser of --shape: 64x64 or i=512,k=256. */
-#ifndef CLEAVE_CLI_OPTIONS_SHAPE_OPTION_H
-#define CLEAVE_CLI_OPTIONS_SHAPE_OPTION_H
+#pragma once
 
 #include "cleave/layout.h"
 
@@ -10,5 +9,3 @@ clv_status clv_shape_option(int64_t *shape, int *rank, const char *option, const
 /* "i=512,k=256,j=1024" -> size[letter]; letters not named keep what they have. CLV_ESYNTAX, also for a letter named
  * twice. */
 clv_status clv_letters_option(int64_t size[128], const char *option, const char *text, clv_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /* size_options.h - option rows of transformer sizes: hidden, layers, heads, ffn, batch, seq, dropout. Their limits and
  * defaults are the command's.
  */
-#ifndef CLEAVE_CLI_OPTIONS_SIZE_OPTIONS_H
-#define CLEAVE_CLI_OPTIONS_SIZE_OPTIONS_H
+#pragma once
 
 #include "cli/parser/option_parser.h"
 
@@ -26,5 +25,3 @@
                  "dropout of the embedding and of the outputs of attention and MLP (0)", .advanced = true),            \
         CLV_OPT_REAL("--attention-dropout", attention, 0, 0.999999, "P", "dropout of attention's weights (0)",         \
                      .advanced = true)
-
-#endif

@@ -3,8 +3,7 @@
  * Exit codes: 0 done; 1 the work failed (I/O, memory, a peer, a check that found a difference); 2 the request was
  * wrong (unknown flag, bad value, shapes that do not fit).
  */
-#ifndef CLEAVE_CLI_OUTPUT_EXIT_CODE_H
-#define CLEAVE_CLI_OUTPUT_EXIT_CODE_H
+#pragma once
 
 #include "cleave/status.h"
 
@@ -20,5 +19,3 @@ void clv_command_set_failure(clv_status status, const char *what);
 int clv_command_print_error(const char *command, const clv_error *err);
 /* The last failure; its code is CLV_OK without one. */
 const clv_error *clv_command_last_failure(void);
-
-#endif

@@ -3,10 +3,7 @@
  * Text of a model is data: clv_print_untrusted writes its bytes, with control characters escaped on a terminal. Any
  * other text that is not the program's own is printed by these functions, a table (table.h) or a clv_error.
  */
-#ifndef CLEAVE_CLI_OUTPUT_MESSAGES_H
-#define CLEAVE_CLI_OUTPUT_MESSAGES_H
-
-#include <stddef.h>
+#pragma once
 
 #include "cleave/status.h"
 
@@ -29,5 +26,3 @@ typedef struct clv_untrusted_text {
 void clv_print_untrusted(clv_untrusted_text *shown, const char *text, size_t size);
 /* Ends the text. */
 void clv_print_untrusted_end(clv_untrusted_text *shown);
-
-#endif

@@ -91,7 +91,7 @@ static bool series_min_max(double *least, double *most, const metric_series *s)
 
 /* ---- what lines say ---- */
 
-/* The number behind "key":, NAN where there is none. */
+/* The number after "key":; NAN: none. */
 static double field(const char *line, const char *key)
 {
     char name[NAME];
@@ -116,7 +116,7 @@ static clv_status read_metrics(double *last, metric_series *const *series, int n
     *last = -1;
     while (getline(&line, &room, file) > 0) {
         double step = field(line, "step");
-        if (!(step > *last) || step > 1e15) /* which no run writes */
+        if (!(step > *last) || step > 1e15) /* no run writes these */
             continue;
         *last = step;
         for (int i = 0; i < n; i++)
@@ -130,7 +130,7 @@ static clv_status read_metrics(double *last, metric_series *const *series, int n
 
 /* ---- axes ---- */
 
-/* What a direction shows: values in [low, high] at pixels [from, to]. */
+/* An axis: values in [low, high] at pixels [from, to]. */
 typedef struct scale {
     double low, high, from, to;
     bool log;
@@ -151,7 +151,7 @@ static double nice_step(double extent, int ticks)
     return power * (times <= 1 ? 1 : times <= 2 ? 2 : times <= 5 ? 5 : 10);
 }
 
-/* Widens to whole ticks, and what has no extent to some. */
+/* Widens the range to whole ticks; an empty range gets some extent. */
 static void widen(scale *s)
 {
     if (!(s->high > s->low)) {
@@ -166,7 +166,7 @@ static void widen(scale *s)
     s->high = step * ceil(s->high / step - 1e-9);
 }
 
-/* As people write it: 0.05, 250, 12k, 3M. */
+/* Prints a tick: 0.05, 250, 12k, 3M. */
 static void print_tick(char out[NAME], double value, double step)
 {
     enum { MOST_DIGITS = 6 };
@@ -240,7 +240,7 @@ static void draw_dot(FILE *svg, const series_point *p, const scale *x, const sca
             place(y, p->mean));
 }
 
-/* A line through means, apart at gaps; a point alone is a dot, and so are few. */
+/* Draws a line through means, broken at gaps; single points, and few points, are dots. */
 static void draw_line(FILE *svg, const metric_series *s, const scale *x, const scale *y, const char *cls)
 {
     enum { FEW = 64 };
@@ -258,13 +258,13 @@ static void draw_line(FILE *svg, const metric_series *s, const scale *x, const s
     }
 }
 
-/* What a run has, in the order of `keys`. */
+/* The series of a run, in the order of `keys`. */
 enum { LOSS, VAL, RATE, SERIES };
 
 typedef struct curve {
     const metric_series *series;
     char cls[16];
-    const char *name; /* NULL: it is not told which it is */
+    const char *name; /* NULL: no label */
 } curve;
 
 typedef struct panel {
@@ -275,7 +275,7 @@ typedef struct panel {
     curve of[2 * CLV_PLOT_RUNS];
 } panel;
 
-/* "run3", "run3 val": of several runs; else what it is of the one. */
+/* The label of a curve: "run3", "run3 val" of several runs; else the metric. */
 static void add_curve(panel *p, const metric_series *series, const char *alone, int run, bool dashed, const char *name)
 {
     curve *c = &p->of[p->n++];
@@ -298,7 +298,7 @@ static void add_curves(panel *losses, panel *rates, const metric_series *all, co
     }
 }
 
-/* What XML has as it is, but for control characters, which it has not at all. */
+/* Escapes text for XML, which has no control characters. */
 static void print_escaped(FILE *svg, const char *text)
 {
     for (const char *c = text; *c; c++) {
@@ -319,7 +319,7 @@ static void find_scale(scale *y, const panel *p)
             y->low = fmin(y->low, least);
             y->high = fmax(y->high, most);
         }
-    if (!(y->high >= y->low)) { /* there is nothing to see */
+    if (!(y->high >= y->low)) { /* no values */
         y->low = 0;
         y->high = 1;
     }
@@ -339,20 +339,20 @@ static void draw_panel(FILE *svg, const panel *p, const scale *x)
             x->to - x->from, y.from - y.to);
     fprintf(svg, "<text x=\"%.1f\" y=\"%.1f\" class=\"title\">%s%s</text>\n", x->from, y.to - 8, p->title,
             y.log ? " (log)" : "");
-    for (int i = 0, told = 0; i < p->n; i++) {
+    for (int i = 0, n_labels = 0; i < p->n; i++) {
         if (p->of[i].series->n == 0)
             continue;
         draw_line(svg, p->of[i].series, x, &y, p->of[i].cls);
         if (!p->of[i].name)
             continue;
         fprintf(svg, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\" class=\"%s key\">", x->to - 8,
-                y.to + 16 + 16 * told++, p->of[i].cls);
+                y.to + 16 + 16 * n_labels++, p->of[i].cls);
         print_escaped(svg, p->of[i].name);
         fprintf(svg, "</text>\n");
     }
 }
 
-/* Steps of all runs. */
+/* The axis of steps of all runs. */
 static void find_steps(scale *x, const panel *losses)
 {
     x->low = INFINITY;
@@ -362,7 +362,7 @@ static void find_steps(scale *x, const panel *losses)
         x->low = s->n > 0 ? fmin(x->low, s->of[0].first) : x->low;
         x->high = s->n > 0 ? fmax(x->high, s->of[s->n - 1].last) : x->high;
     }
-    if (!(x->high >= x->low)) /* there is none */
+    if (!(x->high >= x->low)) /* no steps */
         x->low = x->high = 0;
     if (!(x->high > x->low))
         x->high = x->low + 1;
@@ -416,23 +416,23 @@ static clv_status fail_write(const char *path, clv_error *err)
     return clv_fail(err, errno == ENOENT ? CLV_ENOTFOUND : CLV_EIO, "%s: cannot write: %s", path, strerror(errno));
 }
 
-/* Beside its place first, so that nobody sees half of one; what is no plain file is written to. */
+/* Writes a temporary file and renames it; a device or pipe is written directly. */
 static clv_status write_text(const char *path, const char *text, size_t size, clv_error *err)
 {
     struct stat is;
-    char *beside = NULL;
+    char *temporary = NULL;
     bool direct = lstat(path, &is) == 0 && !S_ISREG(is.st_mode);
-    if (!direct && asprintf(&beside, "%s.tmp-%ld", path, (long)getpid()) < 0)
+    if (!direct && asprintf(&temporary, "%s.tmp-%ld", path, (long)getpid()) < 0)
         return clv_fail_memory(err, "the name of a file", strlen(path));
-    FILE *file = fopen(direct ? path : beside, "we");
+    FILE *file = fopen(direct ? path : temporary, "we");
     bool written = file && fwrite(text, 1, size, file) == size;
     written = file && fclose(file) == 0 && written;
     if (written && !direct)
-        written = rename(beside, path) == 0;
+        written = rename(temporary, path) == 0;
     clv_status status = written ? CLV_OK : fail_write(path, err);
     if (!written && !direct)
-        (void)unlink(beside);
-    free(beside);
+        (void)unlink(temporary);
+    free(temporary);
     return status;
 }
 

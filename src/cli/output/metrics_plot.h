@@ -1,6 +1,5 @@
 /* metrics_plot.h - SVG plot of metrics.jsonl of training runs: loss and tokens per second over steps. */
-#ifndef CLEAVE_CLI_OUTPUT_METRICS_PLOT_H
-#define CLEAVE_CLI_OUTPUT_METRICS_PLOT_H
+#pragma once
 
 #include "cleave/status.h"
 
@@ -13,5 +12,3 @@ clv_status clv_plot_metrics(const char *const *metrics, int n, const char *out, 
 
 /* CLV_EINVAL for what no run has written: there is no line of a step; else as clv_plot_metrics. */
 clv_status clv_plot_check(const char *metrics, clv_error *err);
-
-#endif

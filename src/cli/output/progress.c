@@ -13,7 +13,7 @@ enum { BAR = 24, LEAST_BAR = 8, BRACKETS = 3, BAR_LINE = 512 };
 
 static const int64_t second_ns = 1000000000;
 
-/* Whether a bar stands on the terminal's last line. */
+/* Whether the terminal's last line is a bar. */
 static atomic_bool is_drawn;
 
 void clv_progress_begin(clv_progress *p, const char *what, int64_t total)

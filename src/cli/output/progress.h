@@ -1,6 +1,5 @@
 /* progress.h - progress bar on stderr, for work of more than two seconds. Quick work prints nothing. */
-#ifndef CLEAVE_CLI_OUTPUT_PROGRESS_H
-#define CLEAVE_CLI_OUTPUT_PROGRESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,5 +36,3 @@ typedef struct clv_counted_progress {
 /* A clv_progress_callback of one. */
 void clv_counted_progress_show(void *progress, int64_t done, int64_t total);
 void clv_counted_progress_end(clv_counted_progress *progress);
-
-#endif

@@ -127,7 +127,7 @@ static void set(clv_table *t, const char *key, json_t *value)
         t->failed = true;
 }
 
-/* JSON has no bytes that are not UTF-8: a path or a prompt with such stands there as people see it. */
+/* JSON is UTF-8: other bytes of a path or a prompt are replaced as they are on a terminal. */
 static json_t *text_value(const char *text)
 {
     json_t *value = json_string(text);

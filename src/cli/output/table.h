@@ -11,8 +11,7 @@
  *
  * A key given twice in one row keeps the last value. Out of memory is remembered and reported by clv_table_finish.
  */
-#ifndef CLEAVE_CLI_OUTPUT_TABLE_H
-#define CLEAVE_CLI_OUTPUT_TABLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,7 +28,7 @@ typedef struct clv_table_format {
 /* A table whose rows are listed under `rows`; NULL when it has fields alone. */
 clv_table *clv_table_new(const char *rows);
 
-/* The following values go to a new row, or (clv_table_root, and at first) to the fields beside the rows. */
+/* The following values go to a new row, or (clv_table_root, and at first) to the fields outside of the rows. */
 void clv_table_row(clv_table *t);
 void clv_table_root(clv_table *t);
 /* Adds the numbers of the newest row to an earlier row with the same texts, if there is one, and removes it. */
@@ -67,5 +66,3 @@ void clv_table_free(clv_table *t);
  * column, a sentence, is cut, a row takes several lines. Only words longer than a line are cut, in the middle; numbers
  * never are. */
 int clv_table_finish(clv_table *t, const clv_table_format *format);
-
-#endif

@@ -1,6 +1,5 @@
 /* table_internal.h - struct clv_table and what its printers share; private to table*.c. */
-#ifndef CLEAVE_CLI_OUTPUT_TABLE_INTERNAL_H
-#define CLEAVE_CLI_OUTPUT_TABLE_INTERNAL_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -41,5 +40,3 @@ int clv_table_keys(const char *keys[CLV_TABLE_COLUMNS], const clv_table *t, int 
 
 /* Prints the table on stdout in lines of at most `width` columns; 0: as wide as it is. */
 void clv_table_print_text(const clv_table *t, int width);
-
-#endif

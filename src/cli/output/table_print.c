@@ -1,10 +1,4 @@
 /* table_print.c - prints a finished result table as JSON, CSV or text, and frees it. */
-#include "cli/output/table.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "cleave/text.h"
 #include "cli/command.h"
 #include "cli/output/table_internal.h"

@@ -10,8 +10,8 @@
 
 enum {
     CELL_SIZE = 8192,
-    GAP = 2,       /* blanks between columns; those that further lines of a row begin with */
-    SENTENCE = 40, /* columns that leave something of a sentence to read */
+    GAP = 2,       /* blanks between columns, and at the beginning of further lines of a row */
+    SENTENCE = 40, /* the least width of a sentence that is cut */
 };
 
 /* ---- cells ---- */
@@ -34,9 +34,9 @@ static void cell_of_list(char cell[CELL_SIZE], const json_t *list)
     }
 }
 
-/* Room for the two halves of bytes, "16.3 MiB" and "(17039616)", so that both stand below one another. */
+/* Widths of the two parts of bytes, "16.3 MiB" and "(17039616)", each aligned in a column of its own. */
 typedef struct halves {
-    int human, exact; /* exact 0: left out */
+    int human, exact; /* exact 0: omitted */
 } halves;
 
 static void measure_bytes(halves *room, const json_t *value)
@@ -113,7 +113,7 @@ static void cell_text(char cell[CELL_SIZE], const json_t *value, clv_table_unit 
         snprintf(cell, CELL_SIZE, "%s", json_is_true(value) ? "yes" : json_is_false(value) ? "no" : "-");
 }
 
-/* Bytes below 1 KiB leave the room for exact ones blank. */
+/* For bytes below 1 KiB the exact part is blank. */
 static int length_without_spaces(const char *text)
 {
     size_t n = strlen(text);
@@ -129,7 +129,7 @@ typedef struct column {
     const char *key;
     clv_table_unit unit;
     halves room;
-    bool number; /* a row has one: its key stands to the right, too */
+    bool number; /* some row has a number: the key is right-aligned, too */
     bool breaks; /* begins a further line of the row */
     int width;
 } column;
@@ -234,7 +234,7 @@ static void fit(grid *g, const clv_table *t, int width)
 
 /* ---- rows ---- */
 
-/* Numbers stand to the right of their column, words to the left. */
+/* Numbers are right-aligned in their column, words left-aligned. */
 static void print_cell(const grid *g, int i, char cell[CELL_SIZE], bool number)
 {
     const column *c = &g->column[i];
@@ -280,7 +280,7 @@ static bool is_list(const clv_table *t, const json_t *value)
     return false;
 }
 
-/* A key, and what it says from column `behind` on; what is too long goes on below. */
+/* Prints a key and its value from column `behind` on; a long value continues on further lines. */
 static void print_field(const char *key, const char *text, int indent, int behind, int width)
 {
     int n = length_without_spaces(text);
@@ -292,7 +292,7 @@ static void print_field(const char *key, const char *text, int indent, int behin
         printf(" %.*s\n", n, text);
 }
 
-/* An object's fields stand below its key, indented. */
+/* An object's fields are printed below its key, indented. */
 static void print_fields(const clv_table *t, json_t *fields, const char *scope, int indent, int width)
 {
     const char *key;
@@ -323,7 +323,7 @@ static void print_fields(const clv_table *t, json_t *fields, const char *scope, 
     }
 }
 
-/* "step training, layers 32, batch 8", in lines that end behind a value; what is not known is left out. */
+/* Prints "step training, layers 32, batch 8", broken after values; unknown values are omitted. */
 static void print_head(const clv_table *t, json_t *fields, int width)
 {
     const char *key;

@@ -1,11 +1,8 @@
 /* terminal.c - terminal width, display width of UTF-8 text, and truncation to it. */
 #include "cli/output/terminal.h"
 
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/ioctl.h>
 
 #include "cleave/text.h"
@@ -59,7 +56,7 @@ static const range wide[] = {{0x1100, 0x115f},   {0x231a, 0x231b},   {0x2329, 0x
                              {0xff00, 0xff60},   {0xffe0, 0xffe6},   {0x16fe0, 0x18cff}, {0x1aff0, 0x1b2ff},
                              {0x1f18e, 0x1f18e}, {0x1f191, 0x1f19a}, {0x1f200, 0x1f265}, {0x1f300, 0x1f64f},
                              {0x1f680, 0x1f6ff}, {0x1f7e0, 0x1f7f0}, {0x1f900, 0x1faff}, {0x20000, 0x3fffd}};
-/* Marks that stand on the character before, joiners, and variation selectors. */
+/* Combining marks, joiners, and variation selectors. */
 static const range none[] = {{0x300, 0x36f},    {0x483, 0x489},   {0x591, 0x5bd},   {0x610, 0x61a},   {0x64b, 0x65f},
                              {0x93c, 0x93c},    {0x941, 0x948},   {0x94d, 0x94d},   {0xe31, 0xe31},   {0xe34, 0xe3a},
                              {0xe47, 0xe4e},    {0x1ab0, 0x1aff}, {0x1dc0, 0x1dff}, {0x200b, 0x200f}, {0x20d0, 0x20ff},
@@ -124,7 +121,7 @@ static void cut(char *text, size_t size, const char *mark, int head, int tail)
 {
     size_t begin = beginning(text, head), end = ending(text, tail), left = strlen(text + end), n = strlen(mark);
 
-    if (begin + n + left >= size) /* a mark that takes more bytes than it stands for, and no room */
+    if (begin + n + left >= size) /* the mark is longer than the text that it replaces, and does not fit */
         left = size - 1 - begin - n;
     memmove(text + begin + n, text + end, left);
     memcpy(text + begin, mark, n);

@@ -1,6 +1,5 @@
 /* terminal.h - terminal width, display width of UTF-8 text, and truncation to it. */
-#ifndef CLEAVE_CLI_OUTPUT_TERMINAL_H
-#define CLEAVE_CLI_OUTPUT_TERMINAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,5 +23,3 @@ int clv_text_width(const char *text);
 void clv_text_truncate(char *text, size_t size, int width);
 /* The same, but the middle gives way: of a name, the end tells more than the middle. */
 void clv_text_truncate_middle(char *text, size_t size, int width);
-
-#endif

@@ -1,6 +1,5 @@
 /* word_wrap.h - word-wrapping of help text. */
-#ifndef CLEAVE_CLI_OUTPUT_WORD_WRAP_H
-#define CLEAVE_CLI_OUTPUT_WORD_WRAP_H
+#pragma once
 
 #include <stddef.h>
 #include <stdio.h>
@@ -10,7 +9,5 @@
  * it, where there is one. A newline ends the last. */
 void clv_print_wrapped(FILE *to, const char *text, size_t n, int at, int indent, int width);
 
-/* The help of a command: paragraphs, apart by an empty line, are filled; from "Example" on it is as it stands. */
+/* The help of a command: paragraphs, apart by an empty line, are filled; from "Example" on, lines are kept. */
 void clv_print_help(FILE *to, const char *help);
-
-#endif

@@ -1,6 +1,5 @@
 /* did_you_mean.h - closest known name to a misspelled one, by edit distance; lists of known names. */
-#ifndef CLEAVE_CLI_PARSER_DID_YOU_MEAN_H
-#define CLEAVE_CLI_PARSER_DID_YOU_MEAN_H
+#pragma once
 
 #include <stddef.h>
 
@@ -24,5 +23,3 @@ void clv_name_list_add_scopes(clv_name_list *list, const char *name);
 
 /* A name that ends in `wanted` ("mlp.down" for "down"), else the closest; NULL: none. */
 const char *clv_name_list_suggest(const clv_name_list *list, const char *wanted);
-
-#endif

@@ -29,10 +29,10 @@ typedef struct parser {
     int argc;
     char **argv;
     int next;   /* the argument to read */
-    bool ended; /* by "--": no options follow */
+    bool ended; /* a "--" was read */
     int n_bare; /* arguments without an option, which are kept at the begin of argv */
     bool seen[CLV_MAX_OPTIONS];
-    char given[CLV_MAX_OPTIONS][NAME_SIZE]; /* the name that was given; "": none */
+    char given[CLV_MAX_OPTIONS][NAME_SIZE]; /* the name by which it was given; "": not given */
 } parser;
 
 /* ---- names ---- */
@@ -118,7 +118,7 @@ static bool is_close_to_long_name(const parser *p, const char *arg)
     return false;
 }
 
-/* Whether a text that stands right behind an option's name can be its value: `-tpp` is no -tp. */
+/* Whether text attached to an option's name can be its value: `-tpp` is not -tp. */
 static bool can_be_value(const clv_option *o, const char *text)
 {
     bool is_text = o->kind == CLV_OPTION_STRING || o->kind == CLV_OPTION_STRINGS || o->kind == CLV_OPTION_FILES ||
@@ -263,7 +263,7 @@ static int set_real(const parser *p, const clv_option *o, const char *name, cons
     return CLV_OPTIONS_RUN;
 }
 
-/* What an unset variable of a shell leaves is no file. */
+/* "" is not a file: it likely comes from an unset shell variable. */
 static int check_file_name(const parser *p, const clv_option *o, const char *name, const char *text)
 {
     if (o->use == CLV_OPTION_NO_FILE || text[0] != '\0')
@@ -414,7 +414,7 @@ static int (*const set_value[])(const parser *, const clv_option *, const char *
     [CLV_OPTION_ENUM] = set_choice,
 };
 
-/* Whether a second value would take the place of the first. */
+/* Whether a second value would replace the first. */
 static bool holds_one(const clv_option *o)
 {
     return clv_option_takes_value(o) && o->kind != CLV_OPTION_STRINGS && o->kind != CLV_OPTION_FILES;
@@ -426,7 +426,7 @@ static bool value_follows(const parser *p)
     return p->next < p->argc && find(p, p->argv[p->next]) < 0;
 }
 
-/* value NULL: it is the next argument. */
+/* value NULL: the next argument. */
 static int read_named(parser *p, const clv_option *o, const char *name, const char *value)
 {
     int code;
@@ -449,7 +449,7 @@ static int read_named(parser *p, const clv_option *o, const char *name, const ch
     return code;
 }
 
-/* One without an option waits for names that come later. */
+/* Keeps an argument without an option until all options are read. */
 static int read_positional(parser *p, char *arg)
 {
     for (int i = 0; i < p->n; i++)
@@ -497,7 +497,7 @@ static const char *first_name(const clv_option *o, char name[NAME_SIZE])
     return clv_option_next_name(&cursor, name) ? name : "";
 }
 
-/* What an argument was probably meant for: options that it can be the value of, or the text that it is a word of. */
+/* Suggests what an argument is for: options that it can be a value of, or a text that it is a word of. */
 static int refuse_positional(const parser *p, const char *arg)
 {
     char meant[512] = "", name[NAME_SIZE];
@@ -517,7 +517,7 @@ static int refuse_positional(const parser *p, const char *arg)
     return usage_error(p, "unexpected argument '%s'%s (see '%s --help')", arg, meant, p->command);
 }
 
-/* The option whose name may be left out, and was; -1: none. One that takes several files takes them all. */
+/* The option that an argument without a name is for; -1: none. An option of several files takes all of them. */
 static int find_positional(const parser *p)
 {
     for (int i = 0; i < p->n; i++)
@@ -542,7 +542,7 @@ static int place_positional(parser *p)
     return code;
 }
 
-/* All that is missing, by name alone. */
+/* Names all missing options. */
 static int check_required(const parser *p)
 {
     char missing[512] = "", name[NAME_SIZE];
@@ -589,7 +589,7 @@ static bool is_input(const clv_option *o)
     return o->use == CLV_OPTION_INPUT || o->use == CLV_OPTION_INPUT_OR_NAME;
 }
 
-/* Found before the work: as wrong as any other value of an option. What cannot be looked at is the command's to say. */
+/* Checks inputs before the work, as any other value. Files that cannot be examined are left to the command. */
 static int check_present(const parser *p, int i)
 {
     const clv_option *o = &p->options[i];
@@ -649,14 +649,14 @@ static int join_processes(const parser *p)
     return status == CLV_OK ? CLV_OPTIONS_RUN : clv_command_print_error(p->command, &err);
 }
 
-/* Files that only the first process writes are in nobody else's way. */
+/* Only the first process writes outputs: those of the others cannot conflict. */
 static clv_status check_place(const char *path, clv_option_use use, clv_error *err)
 {
     bool folder = use == CLV_OPTION_OUTPUT_FOLDER;
     return clv_output_path_check(folder ? path : clv_processes_output_path(path), folder, err);
 }
 
-/* A name that says that a file is of another kind than what is written there. */
+/* Rejects an output name with the suffix of another kind of file. */
 static int check_suffix(const parser *p, int i)
 {
     const clv_option *o = &p->options[i];
@@ -671,7 +671,7 @@ static int check_suffix(const parser *p, int i)
     return usage_error(p, "%s %s: the output is %s; valid: a name with that suffix", p->given[i], path, o->suffix);
 }
 
-/* Found before the work, not after it; where an output goes by default, too. */
+/* Checks outputs before the work, default ones too. */
 static int check_places(const parser *p)
 {
     clv_error err = {0};
@@ -682,7 +682,7 @@ static int check_places(const parser *p)
             return code;
         const char *path = is_output(&p->options[w]) ? *(const char **)p->options[w].out : NULL;
         clv_status status = path != NULL ? check_place(path, p->options[w].use, &err) : CLV_OK;
-        if (status == CLV_ENOTFOUND || status == CLV_EIO) /* as wrong as any other value of an option */
+        if (status == CLV_ENOTFOUND || status == CLV_EIO) /* the value of the option is wrong */
             err.code = CLV_EINVAL;
         if (status != CLV_OK)
             return clv_command_print_error(p->command, &err);
@@ -690,7 +690,7 @@ static int check_places(const parser *p)
     return CLV_OPTIONS_RUN;
 }
 
-/* ---- options beside others ---- */
+/* ---- conflicting options ---- */
 
 static int check_conflicts(const parser *p, int i)
 {
@@ -717,7 +717,7 @@ static int check_all_conflicts(const parser *p)
 
 /* ---- help ---- */
 
-/* Where --help or -h stands among the arguments, before a `--`; 0: nowhere. */
+/* The index of --help or -h among the arguments before a `--`; 0: none. */
 static int find_help(int argc, char *const *argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
@@ -733,7 +733,7 @@ bool clv_options_wants_help(int argc, char *const *argv)
 
 enum { HELP_AT = 27 };
 
-/* "-n, --n-predict N"; of a list in short, of names that have no room beside the help the first alone. */
+/* Prints "-n, --n-predict N"; in short help only the first of names that do not fit before the help text. */
 static void put_names(char *left, size_t size, const clv_option *o, bool all)
 {
     bool alone = !clv_option_takes_value(o) || is_positional(o);
@@ -744,7 +744,7 @@ static void put_names(char *left, size_t size, const clv_option *o, bool all)
     snprintf(left, size, "%.*s%s%s", names, o->names, alone ? "" : " ", alone ? "" : o->value);
 }
 
-/* "help (required); not beside --dot, --show" */
+/* "help (required); conflicts with --dot, --show" */
 static void put_help(char *text, size_t size, const clv_option *o, bool all)
 {
     const char *cursor = o->conflicts_with;
@@ -765,14 +765,14 @@ static void print_option(const char *left, const char *help)
 {
     int at = printf("  %-*s", HELP_AT - 3, left);
 
-    if (strlen(left) > HELP_AT - 4) { /* it would run into its help */
+    if (strlen(left) > HELP_AT - 4) { /* no room before the help text */
         putchar('\n');
         at = 0;
     }
     clv_print_wrapped(stdout, help, strlen(help), at, HELP_AT, CLV_TERMINAL_WIDTH);
 }
 
-/* The names of those that were not shown. */
+/* Prints the names of options that were not shown. */
 static void print_rare(const parser *p)
 {
     char text[4096];

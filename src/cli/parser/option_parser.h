@@ -19,8 +19,7 @@
  * CLV_POSITIONAL_ACCEPTED that was not given by name. Any other one is an error, which suggests the options of
  * CLV_POSITIONAL_SUGGESTED.
  */
-#ifndef CLEAVE_CLI_PARSER_OPTION_PARSER_H
-#define CLEAVE_CLI_PARSER_OPTION_PARSER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -148,5 +147,3 @@ bool clv_option_next_name(const char **cursor, char name[CLV_OPTION_NAME_SIZE]);
 bool clv_options_wants_help(int argc, char *const *argv);
 /* Up to so many options --help shows all; of more, those that are not `advanced`. */
 enum { CLV_OPTIONS_SHORT_HELP = 16 };
-
-#endif

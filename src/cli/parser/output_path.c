@@ -3,14 +3,13 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "cleave/checkpoint.h"
 
-/* A file that is begun and left leaves nothing, and finds out what stands in the way of any. */
+/* Creates and removes a temporary file, to find what prevents an output. */
 static clv_status try_file(const char *path, clv_error *err)
 {
     clv_checkpoint_writer *writer;

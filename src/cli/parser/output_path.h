@@ -1,6 +1,5 @@
 /* output_path.h - checks early that an output can be created, and is not also an input. */
-#ifndef CLEAVE_CLI_PARSER_OUTPUT_PATH_H
-#define CLEAVE_CLI_PARSER_OUTPUT_PATH_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -11,5 +10,3 @@ clv_status clv_output_path_check(const char *path, bool is_folder, clv_error *er
 
 /* Whether the regular file `out` is `in`, or a file directly in the folder `in`, through any links. */
 bool clv_is_same_file(const char *out, const char *in);
-
-#endif

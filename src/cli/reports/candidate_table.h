@@ -1,6 +1,5 @@
 /* candidate_table.h - table of the sharding strategies considered for each op, for explain and einsum --explain. */
-#ifndef CLEAVE_CLI_REPORTS_CANDIDATE_TABLE_H
-#define CLEAVE_CLI_REPORTS_CANDIDATE_TABLE_H
+#pragma once
 
 #include "cleave/program.h"
 #include "cli/output/table.h"
@@ -9,5 +8,3 @@
  * "work_seconds"; then the fields "considered" and "listed". Each op's chosen candidate, and at most `most` of each
  * verdict. */
 void clv_candidate_table_add(clv_table *t, const clv_program *program, int64_t most, bool full);
-
-#endif

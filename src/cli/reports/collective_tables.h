@@ -1,8 +1,7 @@
 /* collective_tables.h - tables of a program's collectives: by kind, by layer, or one by one with their explanations.
  * Slices and masks, which move nothing, are left out.
  */
-#ifndef CLEAVE_CLI_REPORTS_COLLECTIVE_TABLES_H
-#define CLEAVE_CLI_REPORTS_COLLECTIVE_TABLES_H
+#pragma once
 
 #include "cleave/program.h"
 #include "cli/output/table.h"
@@ -26,5 +25,3 @@ double clv_collectives_total_bytes(const clv_program *program);
 
 /* Of the seconds that collectives take, the part that hides behind ops; seen: what does not. */
 double clv_overlapped_fraction(double hidden, double seen);
-
-#endif

@@ -1,6 +1,5 @@
 /* hardware_table.h - table of the built-in hardware profiles, for `cleave plan --hardware list`. */
-#ifndef CLEAVE_CLI_REPORTS_HARDWARE_TABLE_H
-#define CLEAVE_CLI_REPORTS_HARDWARE_TABLE_H
+#pragma once
 
 #include "cleave/status.h"
 #include "cli/output/table.h"
@@ -9,5 +8,3 @@
  * peak flops/s in bf16; bytes/s of its memory, of collectives inside a host, and of those across hosts; ranks of a
  * host. */
 clv_status clv_hardware_table_new(clv_table **out, clv_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /* plan_memory_report.h - memory section of `cleave plan`: bytes by kind, whether it fits, and suggestions that make
  * it smaller.
  */
-#ifndef CLEAVE_CLI_REPORTS_PLAN_MEMORY_REPORT_H
-#define CLEAVE_CLI_REPORTS_PLAN_MEMORY_REPORT_H
+#pragma once
 
 #include "cli/output/table.h"
 #include "cli/reports/plan_report.h"
@@ -17,5 +16,3 @@ void clv_plan_memory_add(clv_table *t, const clv_plan_report *report);
  * {"largest": {kind: bytes}, "smaller_by": {kind: [options]}, "would_need": {option: bytes}}: the largest kinds, the
  * options that reduce each, and the total with each option, smallest first. */
 void clv_plan_memory_fit_add(clv_table *t, const clv_plan_report *report);
-
-#endif

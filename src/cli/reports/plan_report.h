@@ -1,6 +1,5 @@
 /* plan_report.h - facts that `cleave plan` prints: sizes, memory and its limit, time and its parts, what would help. */
-#ifndef CLEAVE_CLI_REPORTS_PLAN_REPORT_H
-#define CLEAVE_CLI_REPORTS_PLAN_REPORT_H
+#pragma once
 
 #include "cli/options/plan_target_options.h"
 
@@ -51,5 +50,3 @@ const char *clv_plan_step(const clv_plan_options *options);
 
 /* Tokens that a run takes in: of decode one a sequence. */
 int64_t clv_plan_tokens(const clv_plan_options *options);
-
-#endif

@@ -1,11 +1,8 @@
 /* plan_summary.h - header of `cleave plan`: step, model or block sizes, mesh, rules and machine. */
-#ifndef CLEAVE_CLI_REPORTS_PLAN_SUMMARY_H
-#define CLEAVE_CLI_REPORTS_PLAN_SUMMARY_H
+#pragma once
 
 #include "cli/output/table.h"
 #include "cli/reports/plan_report.h"
 
 /* Adds the object "plan", which text shows first. */
 void clv_plan_summary_add(clv_table *t, const clv_plan_report *report);
-
-#endif

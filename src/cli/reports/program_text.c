@@ -2,9 +2,6 @@
 #include "cli/reports/program_text.h"
 
 #include <ctype.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cleave/op.h"
 #include "cli/command.h"
@@ -31,7 +28,7 @@ static int is_part_of_name(char c)
     return isalnum((unsigned char)c) || c == '_' || c == '.';
 }
 
-/* The op whose name stands at `at`, alone; NULL: none. */
+/* The op that is named at `at`; NULL: none. */
 static const clv_op_def *op_at(const char *sentence, const char *at)
 {
     const clv_op_def *op = NULL;

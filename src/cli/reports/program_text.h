@@ -1,6 +1,5 @@
 /* program_text.h - text of compiled programs: printing one, display names of ops, one name for repeated layers. */
-#ifndef CLEAVE_CLI_REPORTS_PROGRAM_TEXT_H
-#define CLEAVE_CLI_REPORTS_PROGRAM_TEXT_H
+#pragma once
 
 #include "cleave/program.h"
 
@@ -13,5 +12,3 @@ char *clv_replace_op_names(const char *sentence);
 
 /* Prints a program on stdout by clv_program_print or clv_program_print_dot. Returns the exit code. */
 int clv_print_program(const clv_program *program, size_t (*print)(char *, size_t, const clv_program *));
-
-#endif

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cleave/status.h"
 #include "cleave/text.h"
 #include "cli/output/messages.h"
 

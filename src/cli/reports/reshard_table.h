@@ -1,6 +1,5 @@
 /* reshard_table.h - table of the collectives of a reshard, for reshard and einsum; and parsing a layout option. */
-#ifndef CLEAVE_CLI_REPORTS_RESHARD_TABLE_H
-#define CLEAVE_CLI_REPORTS_RESHARD_TABLE_H
+#pragma once
 
 #include "cleave/layout.h"
 #include "cli/output/table.h"
@@ -14,5 +13,3 @@ void clv_reshard_table_finish(clv_table *t, double bytes, int64_t lower_bound);
 /* Parses a layout given to `option`; on failure draws the text with a caret below the character at fault. */
 clv_status clv_layout_option(clv_layout *out, const char *option, const char *text, const clv_mesh *mesh, int rank,
                              clv_error *err);
-
-#endif

@@ -4,11 +4,9 @@
 #include "cli/reports/visualize_sharding.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cleave/program.h"
 #include "cli/output/messages.h"
 #include "cli/parser/did_you_mean.h"
 

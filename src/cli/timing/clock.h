@@ -1,8 +1,6 @@
 /* clock.h - monotonic clock, and timing of repeated runs. */
-#ifndef CLEAVE_CLI_TIMING_CLOCK_H
-#define CLEAVE_CLI_TIMING_CLOCK_H
+#pragma once
 
-#include <stdint.h>
 #include <time.h>
 
 #include "cleave/status.h"
@@ -27,5 +25,3 @@ typedef clv_status clv_timed_run(void *arg, int64_t i, double *seconds, clv_erro
 /* Runs `warm_ups` times untimed, then n times. *sorted: the n times, the smallest first; the caller frees. */
 clv_status clv_times_measure(double **sorted, int64_t warm_ups, int64_t n, clv_timed_run *run, void *arg,
                              clv_error *err);
-
-#endif

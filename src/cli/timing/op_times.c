@@ -7,7 +7,6 @@
 
 #include "cleave/status.h"
 #include "cli/job/job_processes.h"
-#include "cli/output/exit_code.h"
 
 clv_status clv_trace_write(clv_session *session, const char *path, const clv_machine *machine, bool alone,
                            clv_error *err)

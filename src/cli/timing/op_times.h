@@ -1,6 +1,5 @@
 /* op_times.h - time per kind of op and collective of a step, from a trace, as table rows. */
-#ifndef CLEAVE_CLI_TIMING_OP_TIMES_H
-#define CLEAVE_CLI_TIMING_OP_TIMES_H
+#pragma once
 
 #include "cleave/trace.h"
 #include "cli/output/table.h"
@@ -18,5 +17,3 @@ clv_status clv_op_times_temp_file(char path[], size_t size, clv_error *err);
 /* Ends the session's trace and adds that list. path: where the trace is kept; NULL: it is not. */
 clv_status clv_op_times_end_trace(clv_table *t, clv_session *session, const char *path, const clv_machine *machine,
                                   clv_error *err);
-
-#endif

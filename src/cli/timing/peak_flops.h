@@ -1,6 +1,5 @@
 /* peak_flops.h - measured peak FLOP/s of a rank (512 x 512 matmuls), the denominator of MFU. */
-#ifndef CLEAVE_CLI_TIMING_PEAK_FLOPS_H
-#define CLEAVE_CLI_TIMING_PEAK_FLOPS_H
+#pragma once
 
 #include "cleave/session.h"
 
@@ -8,5 +7,3 @@
  * second. Collective: all processes of the job must call it. */
 clv_status clv_peak_flops_measure(double *flops_per_s, clv_session *session, const clv_mesh *mesh, clv_dtype dtype,
                                   clv_error *err);
-
-#endif

@@ -3,13 +3,11 @@
 
 #include <signal.h>
 #include <stdatomic.h>
-#include <stddef.h>
 
 static atomic_int stops;
 
 static void on_continue(int signal)
 {
-    (void)signal;
     atomic_fetch_add(&stops, 1);
 }
 

@@ -1,8 +1,7 @@
 /* optimizer_options.h - optimizer options of `cleave train`: AdamW, SGD or Lion, learning-rate schedule, weight
  * decay, clipping.
  */
-#ifndef CLEAVE_CLI_TRAIN_OPTIMIZER_OPTIONS_H
-#define CLEAVE_CLI_TRAIN_OPTIMIZER_OPTIONS_H
+#pragma once
 
 #include "cleave/train.h"
 #include "cli/options/size_options.h"
@@ -57,5 +56,3 @@ typedef struct clv_optimizer_option {
  * *option from then on. @return CLV_EINVAL naming the option */
 clv_status clv_optimizer_option_apply(clv_trainer_options *trainer, clv_optimizer_option *option, int64_t steps,
                                       clv_error *err);
-
-#endif

@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -18,13 +17,13 @@ static const char unfinished_name[] = "metrics.unfinished.jsonl", kept_format[] 
 
 enum { KEPT = 10000 };
 
-/* What the system said of trying to `what` ("rename to") path. */
+/* Fails with the message of errno after an attempt to `what` ("rename to") path. */
 static clv_status fail_by_errno(clv_error *err, const char *what, const char *path)
 {
     return clv_fail(err, errno == ENOENT ? CLV_ENOTFOUND : CLV_EIO, "%s: cannot %s: %s", path, what, strerror(errno));
 }
 
-/* The caller's to free; NULL: no memory. */
+/* The caller frees it; NULL: no memory. */
 static char *join(const char *folder, const char *name)
 {
     char *path;
@@ -33,7 +32,7 @@ static char *join(const char *folder, const char *name)
 
 /* ---- the folder of a run that was stopped ---- */
 
-/* What such a run leaves: its lines, those of runs before it, and weights that were being written. */
+/* Files that a stopped run leaves: its metrics, those of earlier runs, and unfinished weights. */
 static bool is_leftover(const char *name)
 {
     static const char *const begins[] = {"metrics.unfinished.jsonl", "metrics.unfinished-", "model.safetensors.tmp-",
@@ -53,7 +52,7 @@ static bool has_checkpoints(const clv_run_folder *f)
     return has;
 }
 
-/* Whether all that is in it was left by a run, or nothing is. */
+/* Whether the folder holds nothing but files that a run left. */
 static bool has_only_leftovers(const clv_run_folder *f, bool *empty)
 {
     DIR *dir = opendir(f->path);
@@ -86,7 +85,7 @@ static clv_status check_leftovers(const clv_run_folder *f, bool resume, clv_erro
     return CLV_OK;
 }
 
-/* Lines that somebody waited for are kept under the first free name. */
+/* Keeps earlier metrics under the first free name. */
 static clv_status keep_old_metrics(const clv_run_folder *f, const char *command, clv_error *err)
 {
     struct stat info;
@@ -114,7 +113,7 @@ static clv_status keep_old_metrics(const clv_run_folder *f, const char *command,
 
 /* ---- making it ---- */
 
-/* Where the file system has no locks, none is held. One that goes on may wait for who was killed to be gone. */
+/* Locks the folder, if the file system has locks. A resumed run may wait for a killed one to end. */
 static clv_status lock_folder(clv_run_folder *f, bool resume, clv_error *err)
 {
     enum { TRIES = 100, NAP_NS = 100000000 };
@@ -130,7 +129,7 @@ static clv_status lock_folder(clv_run_folder *f, bool resume, clv_error *err)
     return CLV_OK;
 }
 
-/* A file system that cannot set bytes aside finds out at the end. */
+/* Reserves disk space, if the file system can. */
 static clv_status reserve_space(clv_run_folder *f, int64_t bytes, clv_error *err)
 {
     f->reserved_fd = open(f->path, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -177,7 +176,7 @@ clv_status clv_run_folder_open(clv_run_folder *out, const char *path, int64_t by
 
 /* ---- lines ---- */
 
-/* Cuts the file behind its last whole line of a step before `steps`; *n: how many stay. */
+/* Truncates the file after its last whole line of a step before `steps`; *n: lines kept. */
 static clv_status truncate_metrics(const clv_run_folder *f, int64_t steps, int64_t *n, clv_error *err)
 {
     FILE *lines = fopen(f->unfinished, "r+e");
@@ -197,7 +196,7 @@ static clv_status truncate_metrics(const clv_run_folder *f, int64_t steps, int64
     return status;
 }
 
-/* A run that has ended goes on, too. */
+/* A run that has ended can be resumed, too. */
 static clv_status resume_metrics(clv_run_folder *f, int64_t steps, const char *command, clv_error *err)
 {
     struct stat info;
@@ -224,7 +223,7 @@ clv_status clv_run_folder_begin_metrics(clv_run_folder *f, int64_t steps, const 
 
 clv_status clv_run_folder_await_visible(const char *out, clv_error *err)
 {
-    enum { LOOKS = 30, NAP_NS = 100000000 }; /* shared file systems tell late what is new */
+    enum { LOOKS = 30, NAP_NS = 100000000 }; /* new files appear late on shared file systems */
     char *lines = join(out, unfinished_name);
     bool seen = false;
     for (int i = 0; lines && !seen && i < LOOKS; i++) {
@@ -276,7 +275,7 @@ clv_status clv_run_folder_finish(clv_run_folder *f, clv_error *err)
                         f->unfinished, strerror(f->write_errno), (long long)f->n);
     if (rename(f->unfinished, f->metrics) != 0)
         return fail_by_errno(err, "rename to", f->metrics);
-    /* a rename is on the disk only after its folder is; some file systems flush none */
+    /* a rename is durable only after an fsync of its folder, which some file systems lack */
     if (fsync(f->lock) != 0 && errno != EINVAL && errno != EROFS)
         return fail_by_errno(err, "flush", f->path);
     return CLV_OK;
@@ -296,7 +295,7 @@ void clv_run_folder_close(clv_run_folder *f)
     if (f->lines && is_empty)
         unlink(f->unfinished);
     if (is_empty)
-        rmdir(f->path); /* which it is only where nothing else is in it */
+        rmdir(f->path); /* succeeds only if it is empty */
     if (f->lock >= 0)
         close(f->lock);
     free(f->unfinished);

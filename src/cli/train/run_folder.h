@@ -6,11 +6,9 @@
  * touched. The run locks the folder (flock) and reserves disk space for the model, if the file system can: a full disk
  * is found before the training, not after it.
  */
-#ifndef CLEAVE_CLI_TRAIN_RUN_FOLDER_H
-#define CLEAVE_CLI_TRAIN_RUN_FOLDER_H
+#pragma once
 
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 
 #include "cleave/status.h"
@@ -48,5 +46,3 @@ clv_status clv_run_folder_finish(clv_run_folder *folder, clv_error *err);
 const char *clv_run_folder_metrics_path(const clv_run_folder *folder);
 /* Closes the folder, finished or not; removes it when it has no metrics. */
 void clv_run_folder_close(clv_run_folder *folder);
-
-#endif

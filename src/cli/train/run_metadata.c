@@ -14,43 +14,17 @@ enum { TEXT = 64, MAX_RECORDS = 40 };
 
 /* What a run records. */
 typedef struct record {
-    const char *option;
+    char option[32];
     bool may_change; /* a resumed run may have another value */
     char value[TEXT];
 } record;
 
-/* Options whose values are recorded, as the command's table has them. */
-static const struct {
-    const char *option;
-    bool may_change;
-} recorded[] = {{"--no-shuffle", false},
-                {"--seed", false},
-                {"--batch", false},
-                {"--accumulate", true},
-                {"--no-sync", true},
-                {"--seq", false},
-                {"--steps", true},
-                {"--lr", true},
-                {"--warmup", true},
-                {"--weight-decay", true},
-                {"--schedule", true},
-                {"--min-lr", true},
-                {"--decay-steps", true},
-                {"--optimizer", false},
-                {"--momentum", true},
-                {"--betas", true},
-                {"--eps", true},
-                {"--decay-all", true},
-                {"--clip", true},
-                {"--hidden-dropout", true},
-                {"--attention-dropout", true},
-                {"--on-nan", true},
-                {"--dtype", true},
-                {"--lora-rank", false},
-                {"--lora-alpha", false},
-                {"--lora-dropout", true},
-                {"--comm-dtype", true},
-                {"--grad-reduce-dtype", true}};
+/* Options that are recorded: a resumed run must have the same values of some, and may change others. */
+static const char fixed[] = "--no-shuffle --seed --batch --seq --optimizer --lora-rank --lora-alpha";
+static const char changeable[] =
+    "--accumulate --steps --lr --warmup --weight-decay --schedule --min-lr --decay-steps --momentum --betas --eps "
+    "--decay-all --clip --hidden-dropout --attention-dropout --on-nan --dtype --lora-dropout --comm-dtype "
+    "--grad-reduce-dtype --no-sync";
 
 /* The data, which options alone do not say. */
 static int list_data(record out[MAX_RECORDS], const clv_train_data *d)
@@ -68,19 +42,27 @@ static int list_data(record out[MAX_RECORDS], const clv_train_data *d)
     return n;
 }
 
-static int list_all(record out[MAX_RECORDS], const clv_train_args *a, const clv_train_data *data)
+static int list_options(record *out, const char *options, bool may_change, const clv_train_args *a)
 {
-    int n = list_data(out, data);
-    for (size_t i = 0; i < sizeof recorded / sizeof recorded[0]; i++) {
-        record *r = &out[n++];
-        *r = (record){.option = recorded[i].option, .may_change = recorded[i].may_change};
-        FILE *to = fmemopen(r->value, TEXT, "w");
+    int n = 0;
+    for (size_t length; *options; options += length + strspn(options + length, " "), n++) {
+        length = strcspn(options, " ");
+        out[n] = (record){.may_change = may_change};
+        memcpy(out[n].option, options, length);
+        FILE *to = fmemopen(out[n].value, TEXT, "w");
         if (to) {
-            clv_option_write_value(to, clv_option_find(a->options, a->n_options, r->option));
+            clv_option_write_value(to, clv_option_find(a->options, a->n_options, out[n].option));
             fclose(to);
         }
     }
     return n;
+}
+
+static int list_all(record out[MAX_RECORDS], const clv_train_args *a, const clv_train_data *data)
+{
+    int n = list_data(out, data);
+    n += list_options(out + n, fixed, false, a);
+    return n + list_options(out + n, changeable, true, a);
 }
 
 /* "--weight-decay" -> "weight_decay" */

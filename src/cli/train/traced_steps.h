@@ -1,6 +1,5 @@
 /* traced_steps.h - --trace FROM:TO: which training steps are traced, and writing that trace. */
-#ifndef CLEAVE_CLI_TRAIN_TRACED_STEPS_H
-#define CLEAVE_CLI_TRAIN_TRACED_STEPS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -52,5 +51,3 @@ void clv_traced_steps_end_failed(clv_traced_steps *trace, clv_session *session, 
 clv_status clv_traced_steps_add_op_times(clv_table *t, const clv_traced_steps *trace, clv_error *err);
 /* Removes the temporary file. */
 void clv_traced_steps_close(clv_traced_steps *trace);
-
-#endif

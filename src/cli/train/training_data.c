@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cleave/graph.h"
-
 enum { DEFAULT_SEQ = 256 };
 
 static bool has_texts(const clv_strings *files)

@@ -1,8 +1,7 @@
 /* training_data.h - training data of `cleave train`: its options, tokenizing text or opening token files, and
  * batches.
  */
-#ifndef CLEAVE_CLI_TRAIN_TRAINING_DATA_H
-#define CLEAVE_CLI_TRAIN_TRAINING_DATA_H
+#pragma once
 
 #include "cleave/data.h"
 #include "cleave/train.h"
@@ -90,5 +89,3 @@ clv_status clv_train_data_batch(const clv_train_data *data, int64_t step, int64_
  * `batch` rows, overwritten. */
 clv_status clv_train_validate(double *loss, const clv_train_data *data, clv_trainer *trainer, int64_t batch,
                               const clv_train_batch *b, clv_error *err);
-
-#endif

@@ -4,13 +4,9 @@
 #include "cli/train/training_loop.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cli/job/job_processes.h"
 #include "cli/job/shutdown_signals.h"
-#include "cli/output/messages.h"
 #include "cli/output/metrics_plot.h"
 #include "cli/output/progress.h"
 #include "cli/reports/collective_tables.h"
@@ -18,30 +14,30 @@
 #include "cli/timing/suspensions.h"
 #include "cli/train/run_folder.h"
 
-/* A run: what is trained, on what. */
+/* A training run. */
 typedef struct run {
     const clv_train_args *args;
     const clv_model *model;
     const clv_train_data *data;
     const char *command;
     clv_trainer *trainer;
-    char *checkpoints;     /* the folder of them */
-    clv_prefetch *batches; /* of steps; NULL: none was asked for */
+    char *checkpoints;     /* their folder */
+    clv_prefetch *batches; /* of steps; NULL: none requested yet */
     clv_train_batch batch; /* of --val */
-    int64_t look_every;    /* steps, at whether any process was told to leave */
-    bool goes_on;          /* from a checkpoint */
-    bool passed;           /* a step without a label that counts was told of */
-    bool waits;            /* so was that there is no memory for the copy of a checkpoint */
-    int64_t interrupted;   /* steps during which the process was stopped */
+    int64_t look_every;    /* steps between checks for a shutdown signal in any process */
+    bool goes_on;          /* resumed from a checkpoint */
+    bool passed;           /* a step without counted labels was reported */
+    bool waits;            /* so was a lack of memory for background checkpoints */
+    int64_t interrupted;   /* steps during which the process was suspended */
     clv_run_folder folder;
     clv_train_totals total;
     clv_traced_steps trace;
-    double at_peak; /* seconds that the model's flops of a step would take at the peaks of all ranks; 0: not known */
+    double at_peak; /* seconds of a step's flops at the peak rates of all ranks; 0: unknown */
 } run;
 
 /* ---- steps ---- */
 
-/* What is told of the time of a step; NULL: that of a step that was interrupted (Ctrl-Z) is nobody's. */
+/* Prints the rates of a step as JSON; did NULL: null, as of a step during which the process was suspended (Ctrl-Z). */
 enum { RATES = 192 };
 
 static void print_rates(char out[RATES], const run *r, const clv_train_step *did, double tokens)
@@ -70,7 +66,7 @@ static void log_step(run *r, const clv_train_step *did, double tokens, bool time
     clv_run_folder_append_metrics(&r->folder, line);
 }
 
-/* Of a step that taught nothing. */
+/* Logs a step without a loss. */
 static void log_nothing(run *r, const clv_train_step *did, const char *val)
 {
     char line[512], rates[RATES];
@@ -80,14 +76,14 @@ static void log_nothing(run *r, const clv_train_step *did, const char *val)
     clv_run_folder_append_metrics(&r->folder, line);
 }
 
-/* Of a step whose numbers are not finite. */
+/* Logs a step with numbers that are not finite. */
 static void log_skipped(run *r, const clv_train_step *did, const char *val)
 {
     clv_log("%s: note: skipped: %s", r->command, clv_trainer_nonfinite(r->trainer));
     log_nothing(r, did, val);
 }
 
-/* Of a step without a label that counts: there is nothing to tell of it. */
+/* Logs a step without counted labels; the first is reported. */
 static void log_passed(run *r, const clv_train_step *did, const char *val)
 {
     if (!r->passed)
@@ -110,7 +106,7 @@ static void add_up(clv_train_totals *total, const clv_train_step *did, bool time
     total->overlapped_seconds += did->overlapped_seconds;
 }
 
-/* How well the model does on --val, for a line of metrics, where it is time to ask after so many steps; else "". */
+/* Evaluates on --val if due after `done` steps: fields for a line of metrics; else "". */
 static clv_status evaluate(char *out, size_t size, run *r, int64_t done, clv_error *err)
 {
     const clv_train_args *a = r->args;
@@ -134,7 +130,7 @@ static clv_status evaluate_before(run *r, clv_error *err)
     return CLV_OK;
 }
 
-/* What the progress line says, what tells most first; times are means over all steps of this process. */
+/* The progress line, most important values first; times are means over all steps of this process. */
 enum { NOTE = 256 };
 
 static void print_note(char out[NOTE], const run *r, const clv_train_step *did, double tokens)
@@ -203,7 +199,7 @@ static clv_status step(run *r, clv_progress *progress, clv_error *err)
 
 /* ---- the picture ---- */
 
-/* Of all lines that there are; a run does not end for want of it. */
+/* Plots all metrics so far; a failure is only reported. */
 static void plot(const run *r)
 {
     clv_error err = {0};
@@ -225,7 +221,7 @@ static clv_status save_checkpoint(run *r, bool background, clv_error *err)
     return clv_trainer_checkpoint(r->trainer, r->checkpoints, &options, err);
 }
 
-/* A full disk is no reason to lose what can still be trained; a process that does not come is. */
+/* Training continues if a checkpoint fails (a full disk), but not if a process is missing. */
 static clv_status skip_step(const run *r, long long steps, clv_status status, const clv_error *why, clv_error *err)
 {
     if (status == CLV_ETIMEOUT) {
@@ -237,7 +233,7 @@ static clv_status skip_step(const run *r, long long steps, clv_status status, co
     return CLV_OK;
 }
 
-/* The checkpoint under way, if there is one. */
+/* Advances the checkpoint in progress, if any. */
 static clv_status poll_background_save(const run *r, clv_status (*how)(clv_trainer *, clv_error *), clv_error *err)
 {
     clv_error why = {0};
@@ -260,7 +256,7 @@ static clv_status save_on_the_way(run *r, bool background, clv_error *err)
     return CLV_OK;
 }
 
-/* All processes look after the same steps: a look is a word with all. */
+/* All processes check after the same steps: it is a collective operation. */
 static int64_t count_eval_every(const clv_model_info *info, const clv_train_args *a)
 {
     double seconds = 6e-11 * (double)info->parameters * (double)(a->trainer.batch * a->trainer.seq), often = 0.05;
@@ -270,7 +266,7 @@ static int64_t count_eval_every(const clv_model_info *info, const clv_train_args
     return often / seconds < (double)most ? (int64_t)(often / seconds) : most;
 }
 
-/* The signal by which any process was told to leave; 0: none. What is being saved is looked after, too. */
+/* The shutdown signal of any process; 0: none. Also advances the checkpoint in progress. */
 static clv_status look(int *signal, const run *r, clv_error *err)
 {
     int64_t most = 0;
@@ -297,7 +293,8 @@ static clv_status leave(run *r, int signal, int *code, clv_error *err)
     return CLV_OK;
 }
 
-/* What a step that failed by its numbers leaves as it was is not lost; of another failure the others may not know. */
+/* A step that failed for its numbers left the weights unchanged: they are saved. Of another failure the other processes
+ * may not know. */
 static void save_final_checkpoint(run *r)
 {
     clv_error why = {0};
@@ -315,7 +312,7 @@ static void save_final_checkpoint(run *r)
         clv_log("%s: note: no checkpoint after step %lld: %s", r->command, done, why.message);
 }
 
-/* The last step is where a run that has checkpoints goes on from when it is given more. */
+/* Whether to save after `done` steps; always after the last, from which a run with more steps can resume. */
 static bool is_saved(const run *r, int64_t done)
 {
     const clv_train_args *a = r->args;
@@ -323,7 +320,7 @@ static bool is_saved(const run *r, int64_t done)
     return a->save_every > 0 ? is_last || done % a->save_every == 0 : is_last && r->goes_on;
 }
 
-/* Until all are done, or *signal is one. */
+/* Runs steps until all are done, or *signal is set. */
 static clv_status take_steps(run *r, int *signal, clv_error *err)
 {
     const clv_train_args *a = r->args;
@@ -347,13 +344,13 @@ static clv_status take_steps(run *r, int *signal, clv_error *err)
     return poll_background_save(r, clv_trainer_checkpoint_finish, err);
 }
 
-/* *code stays as it is unless the run was told to leave. */
+/* *code is set only if the run ended by a signal. */
 static clv_status run_steps(run *r, int *code, clv_error *err)
 {
     int signal = 0;
     clv_status status = take_steps(r, &signal, err);
     if (status != CLV_OK) {
-        bool alike = r->args->on_nan == CLV_ON_NAN_STOP && clv_trainer_nonfinite(r->trainer); /* no process alone */
+        bool alike = r->args->on_nan == CLV_ON_NAN_STOP && clv_trainer_nonfinite(r->trainer); /* in all processes */
         clv_traced_steps_end_failed(&r->trace, clv_trainer_session(r->trainer), r->args->model.machine, !alike,
                                     r->command);
         return status;
@@ -383,7 +380,7 @@ static bool saves_adapters(const clv_train_args *a)
     return a->lora_save && strcmp(a->lora_save, "adapter") == 0;
 }
 
-/* A Hugging Face folder of the weights as they are, or of adapters alone, with the tokenizer of the model, or that of
+/* Saves a Hugging Face folder of the weights, or of adapters alone, with the tokenizer of the model, or that of
  * bytes where they are what it learned. */
 static clv_status save(const run *r, clv_error *err)
 {
@@ -397,7 +394,7 @@ static clv_status save(const run *r, clv_error *err)
     return r->data->bytes ? clv_tokenizer_write_bytes(a->out, err) : CLV_OK;
 }
 
-/* The first process's, which the others then see. */
+/* The first process makes it; the others wait until they see it. */
 static clv_status open_folder(run *r, int64_t bytes, clv_error *err)
 {
     clv_status status = CLV_OK;
@@ -440,7 +437,7 @@ static clv_status begin_lines(run *r, clv_error *err)
                                err);
 }
 
-/* By the machine that was named, or by a product that is timed now; with --check times mean nothing. */
+/* From --hardware, else from a product that is timed now; none with --check, which is slow. */
 static clv_status find_peak(run *r, clv_error *err)
 {
     const clv_program *program = clv_trainer_program(r->trainer);

@@ -1,8 +1,7 @@
 /* training_loop.h - the training loop: steps, validation, metrics, checkpoints on the way, resume, shutdown signals,
  * final report.
  */
-#ifndef CLEAVE_CLI_TRAIN_TRAINING_LOOP_H
-#define CLEAVE_CLI_TRAIN_TRAINING_LOOP_H
+#pragma once
 
 #include "cli/command.h"
 #include "cli/train/optimizer_options.h"
@@ -51,5 +50,3 @@ clv_status clv_train_record_metadata(clv_trainer *trainer, const clv_train_args 
  * steps) is a note on stderr, another one CLV_EINVAL. */
 clv_status clv_train_check_metadata(clv_train_totals *totals, const clv_trainer *trainer, const clv_train_args *args,
                                     const clv_train_data *data, const char *command, clv_error *err);
-
-#endif

@@ -2,7 +2,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
-#include <limits.h>
 #include <net/if.h>
 #include <netinet/tcp.h>
 #include <poll.h>

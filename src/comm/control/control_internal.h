@@ -1,6 +1,5 @@
 /* control_internal.h - state, frame format and handshake of the control connections. Private to src/comm/control. */
-#ifndef CLEAVE_COMM_CONTROL_CONTROL_INTERNAL_H
-#define CLEAVE_COMM_CONTROL_CONTROL_INTERNAL_H
+#pragma once
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -143,5 +142,3 @@ int clv_control_listen_loopback(int first_port, int last_port, int backlog);
 /* Answer a query of another process, or receive its answer; false: the frame is malformed. */
 bool clv_control_answer_query(const clv_control *control, int process, uint64_t world, const void *data, size_t bytes);
 bool clv_control_receive_answer(clv_control *control, int process, const unsigned char *data, size_t bytes);
-
-#endif

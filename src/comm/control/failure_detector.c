@@ -7,12 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/error.h"
 #include "comm/control/control_internal.h"
-#include "comm/mpi/mpi_world.h"
 
 enum {
     HANDSHAKE_TIMEOUT_NS = 2000000000,

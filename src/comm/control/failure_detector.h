@@ -14,11 +14,9 @@
  * per second or fewer. A connection that ends without goodbye belongs to a process that died: it is lost, the job is
  * poisoned, and all its worlds fail. A process that is stopped or cut off sends no heartbeats.
  */
-#ifndef CLEAVE_COMM_CONTROL_FAILURE_DETECTOR_H
-#define CLEAVE_COMM_CONTROL_FAILURE_DETECTOR_H
+#pragma once
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "cleave/status.h"
 
@@ -54,5 +52,3 @@ void clv_control_remove_world(clv_control *control, const struct clv_world *worl
 void clv_control_query_progress(clv_control *control, struct clv_world *world, int set, struct clv_rank_progress *all);
 /* Sends a world's failure to the other processes. After a timeout, unresponsive processes count as lost. */
 void clv_control_notify_failure(clv_control *control, uint64_t world, const clv_error *error);
-
-#endif

@@ -6,7 +6,6 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +17,6 @@
 #include "base/hardware/cpu_features.h"
 #include "base/hash.h"
 #include "base/threads/wait.h"
-#include "base/versioned_structs.h"
 #include "comm/control/control_internal.h"
 #include "comm/mpi/shm_segment.h"
 
@@ -178,22 +176,20 @@ typedef struct message_version {
 static clv_status check_versions(clv_job *job, clv_error *err)
 {
     message_version mine = {0};
-    void *gathered;
+    CLV_FREED void *gathered = NULL;
     snprintf(mine.text, sizeof mine.text, "%d.%d.%zu.%zu", CLV_MPI_VERSION, CLV_CONTROL_VERSION, sizeof(clv_job_member),
              sizeof(clv_job_rendezvous_info));
     CLV_TRY(clv_job_all_gather(&gathered, job, &mine, sizeof mine, err));
     message_version *all = gathered;
-    clv_status status = CLV_OK;
-    for (int p = 0; status == CLV_OK && p < job->info.processes; p++) {
+    for (int p = 0; p < job->info.processes; p++) {
         all[p].text[sizeof all[p].text - 1] = '\0';
         if (strcmp(all[p].text, all[0].text) != 0)
-            status = clv_fail(
+            return clv_fail(
                 err, CLV_EUNSUPPORTED,
                 "process 0 has message version %s, and process %d %s; valid: the same version of the library in each",
                 all[0].text, p, all[p].text);
     }
-    free(all);
-    return status;
+    return CLV_OK;
 }
 
 /* Gathers all members. control: the option or environment variable; NULL: not given. */
@@ -251,13 +247,12 @@ static clv_status check_options(const clv_job_options *o, const char *control, c
 
 clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error *err)
 {
-    static const char call[] = "clv_job_join";
     clv_job_options o;
     const char *name;
     const clv_mpi *mpi;
     char why[256] = "";
-    CLV_TRY(clv_require(out != NULL, call, "out", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
+    CLV_TRY(clv_require(out != NULL, __func__, "out", err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, __func__, err));
     const char *control = o.control ? o.control : getenv("CLEAVE_CONTROL");
     CLV_TRY(check_options(&o, control, err));
     CLV_TRY(choose_mpi(&name, o.mpi, err));

@@ -272,26 +272,22 @@ typedef struct difference {
 static clv_status compare(difference *out, clv_job *job, int n, int64_t digest, const char *text, clv_error *err)
 {
     int processes = job->info.processes;
-    clv_job_rendezvous_info *theirs,
-        mine = {.action = CLV_JOB_COMPARE, .detail = (uint64_t)n, .digest = digest, .failure = {.rank = -1}};
-    int64_t *digests = calloc((size_t)processes, sizeof *digests);
+    CLV_FREED clv_job_rendezvous_info *theirs = NULL;
+    clv_job_rendezvous_info mine = {
+        .action = CLV_JOB_COMPARE, .detail = (uint64_t)n, .digest = digest, .failure = {.rank = -1}};
+    CLV_FREED int64_t *digests = calloc((size_t)processes, sizeof *digests);
     if (!digests)
         return clv_fail_memory(err, "a job's processes", (size_t)processes * sizeof *digests);
     snprintf(mine.text, sizeof mine.text, "%s", text);
-    clv_status status = exchange_infos(&theirs, &mine, job, job->timeout_ms * 1000000, err);
-    if (status == CLV_OK)
-        status = check_infos(theirs, &mine, job, err);
-    if (status == CLV_OK) {
-        for (int p = 0; p < processes; p++)
-            digests[p] = theirs[p].digest;
-        out->mismatch = clv_mismatch_find(digests, processes);
-        memcpy(out->majority, theirs[out->mismatch.majority].text, sizeof out->majority);
-        if (out->mismatch.n > 0)
-            memcpy(out->other, theirs[out->mismatch.first].text, sizeof out->other);
-    }
-    free(theirs);
-    free(digests);
-    return status;
+    CLV_TRY(exchange_infos(&theirs, &mine, job, job->timeout_ms * 1000000, err));
+    CLV_TRY(check_infos(theirs, &mine, job, err));
+    for (int p = 0; p < processes; p++)
+        digests[p] = theirs[p].digest;
+    out->mismatch = clv_mismatch_find(digests, processes);
+    memcpy(out->majority, theirs[out->mismatch.majority].text, sizeof out->majority);
+    if (out->mismatch.n > 0)
+        memcpy(out->other, theirs[out->mismatch.first].text, sizeof out->other);
+    return CLV_OK;
 }
 
 static int64_t digest_of(const clv_job_value *a)
@@ -313,13 +309,12 @@ static clv_status fail_different(const char *what, const difference *d, clv_erro
 
 clv_status clv_job_compare(clv_job *job, const clv_job_value *mine, int n, clv_error *err)
 {
-    static const char call[] = "clv_job_compare";
     difference any, found = {.mismatch.n = 0};
     uint64_t all = 0;
-    CLV_TRY(clv_require_count(n, 1, call, "things", err));
-    CLV_TRY(clv_require(mine != NULL, call, "what this process has", err));
+    CLV_TRY(clv_require_count(n, 1, __func__, "things", err));
+    CLV_TRY(clv_require(mine != NULL, __func__, "what this process has", err));
     for (int i = 0; i < n; i++) {
-        CLV_TRY(clv_require(mine[i].what && mine[i].value, call, "what it is and its value", err));
+        CLV_TRY(clv_require(mine[i].what && mine[i].value, __func__, "what it is and its value", err));
         const uint64_t parts[] = {all, (uint64_t)digest_of(&mine[i])};
         all = clv_hash_bytes(parts, sizeof parts);
     }

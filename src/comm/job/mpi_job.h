@@ -1,8 +1,7 @@
 /* mpi_job.h - struct clv_job: the processes of an MPI job, their hosts and cores, and rendezvous. Private to src/comm
  * and src/runtime/session.
  */
-#ifndef CLEAVE_COMM_JOB_MPI_JOB_H
-#define CLEAVE_COMM_JOB_MPI_JOB_H
+#pragma once
 
 #include <pthread.h>
 #include <sched.h>
@@ -100,5 +99,3 @@ void clv_job_free(clv_job *job);
 /* Cores that this process may use: of each core that it may run on, 1 / the number of the job's processes that may. */
 double clv_job_core_share(const clv_job *job);
 int clv_job_core_count(const clv_job *job); /* the same as a whole number, at least 1 */
-
-#endif

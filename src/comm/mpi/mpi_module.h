@@ -1,8 +1,7 @@
 /* mpi_module.h - ABI-neutral table of the MPI calls that cleave uses; a loadable module per MPI implementation fills
  * it. Codes are MPI's: 0 is success. One thread at a time calls.
  */
-#ifndef CLEAVE_COMM_MPI_MPI_MODULE_H
-#define CLEAVE_COMM_MPI_MPI_MODULE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -47,5 +46,3 @@ typedef struct clv_mpi {
 
 /* The function that a module exports as clv_mpi_module. */
 typedef const clv_mpi *clv_mpi_module_fn(void);
-
-#endif

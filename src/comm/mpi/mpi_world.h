@@ -1,6 +1,5 @@
 /* mpi_world.h - state of a world over MPI and the plans of its collectives. Private to src/comm/mpi and control. */
-#ifndef CLEAVE_COMM_MPI_MPI_WORLD_H
-#define CLEAVE_COMM_MPI_MPI_WORLD_H
+#pragma once
 
 #include "comm/job/mpi_job.h"
 #include "comm/mpi/shm_segment.h"
@@ -206,5 +205,3 @@ clv_status clv_mpi_prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t
 void clv_mpi_release(clv_plan *plan);
 /* Offset in elements of a box's first element in a shard. */
 int64_t clv_box_offset(const clv_shard *box, const clv_shard *shard);
-
-#endif

@@ -14,8 +14,7 @@
  *
  * All ordering is by release stores and acquire loads of the numbers.
  */
-#ifndef CLEAVE_COMM_MPI_SHM_SEGMENT_H
-#define CLEAVE_COMM_MPI_SHM_SEGMENT_H
+#pragma once
 
 #include <stdalign.h>
 #include <stdatomic.h>
@@ -65,5 +64,3 @@ uint32_t clv_shm_publish_slot(clv_shm_segment *segment, int set, int rank);
 const clv_shm_slot *clv_shm_read_slot(const clv_shm_segment *segment, int set, int rank, uint32_t number);
 /* The elements of a slot. */
 unsigned char *clv_shm_slot_elements(const clv_shm_segment *segment, const clv_shm_slot *slot);
-
-#endif

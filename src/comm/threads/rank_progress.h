@@ -1,8 +1,7 @@
 /* rank_progress.h - progress of every rank (current collective, awaited members) and stall diagnosis: which rank is the
  * culprit. Private to src/comm.
  */
-#ifndef CLEAVE_COMM_THREADS_RANK_PROGRESS_H
-#define CLEAVE_COMM_THREADS_RANK_PROGRESS_H
+#pragma once
 
 #include "comm/threads/world.h"
 
@@ -48,5 +47,3 @@ clv_culprit clv_find_culprit(const clv_world *world, const clv_rank_progress *al
 /* Writes "rank 3 (last in all_gather of group set 1, activity 'layer 2 mlp')"; process: description of its process, "":
  * this one. */
 void clv_rank_progress_describe(char *out, size_t size, const clv_rank_progress *s, const char *process);
-
-#endif

@@ -143,7 +143,6 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
     threads_plan *plan = (threads_plan *)base;
     clv_comm *comm = base->comm;
 
-    (void)staging;
     CLV_TRY(clv_device_synchronize(plan->base.in_device, err)); /* peers read in, and write out */
     CLV_TRY(clv_collective_begin(comm, plan->base.group, &plan->desc, err));
     if (plan->by_descs) {

@@ -15,8 +15,7 @@
  * All ordering is by release stores and acquire loads of atomics, and sequentially consistent ones where a rank that
  * leaves and a rank that enters must see each other; no fences, which ThreadSanitizer does not model.
  */
-#ifndef CLEAVE_COMM_THREADS_WORLD_H
-#define CLEAVE_COMM_THREADS_WORLD_H
+#pragma once
 
 #include <pthread.h>
 #include <stdalign.h>
@@ -212,5 +211,3 @@ bool clv_collective_desc_equal(const clv_collective_desc *a, const clv_collectiv
 clv_status clv_collective_give_up(clv_comm *comm, clv_error *err);
 /* Whether a rank has arrived at a barrier of this set and not released it. */
 bool clv_slot_in_collective(const clv_slot *slot);
-
-#endif

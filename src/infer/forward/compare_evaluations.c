@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/text/c_locale.h"
-#include "base/versioned_structs.h"
 #include "infer/forward/evaluate.h"
 
 /* A result of either side. */
@@ -174,20 +173,19 @@ static clv_status compare_all(clv_comparison *c, const clv_evaluation *got, cons
 clv_status clv_evaluation_compare(clv_comparison *out, const clv_evaluation *got, const clv_evaluation *want,
                                   double tolerance, clv_error *err)
 {
-    static const char call[] = "clv_evaluation_compare";
     clv_comparison c = {0};
     reference m = {.tolerance = tolerance};
-    CLV_TRY(clv_require(out && got && want, call, "out and two evaluations", err));
-    CLV_TRY(check_tolerance(tolerance, call, err));
+    CLV_TRY(clv_require(out && got && want, __func__, "out and two evaluations", err));
+    CLV_TRY(check_tolerance(tolerance, __func__, err));
     if (got->n != want->n)
-        return clv_fail(err, CLV_EINVAL, "%s: %d results, and %d expected", call, got->n, want->n);
+        return clv_fail(err, CLV_EINVAL, "%s: %d results, and %d expected", __func__, got->n, want->n);
     m.mask = want->options.mask;
     m.rows = want->options.batch * want->options.seq;
     CLV_TRY(compare_all(&c, got, want, &m, err));
     size_t used = strlen(c.element);
     if (isinf(c.error) && clv_evaluation_nonfinite_origin(got))
         snprintf(c.element + used, sizeof c.element - used, "; it begins at %s", clv_evaluation_nonfinite_origin(got));
-    return clv_struct_copy_out(out, sizeof c, sizeof c, &c, call, err);
+    return clv_struct_copy_out(out, sizeof c, sizeof c, &c, __func__, err);
 }
 
 /* ---- two files ---- */
@@ -270,11 +268,10 @@ static clv_status compare_in_files(clv_comparison *c, const clv_checkpoint *got,
 clv_status clv_evaluation_compare_files(clv_comparison *out, const clv_checkpoint *got, const clv_checkpoint *want,
                                         double tolerance, clv_error *err)
 {
-    static const char call[] = "clv_evaluation_compare_files";
     clv_comparison c = {0};
     reference m = {.tolerance = tolerance};
-    CLV_TRY(clv_require(out && got && want, call, "out and two files", err));
-    CLV_TRY(check_tolerance(tolerance, call, err));
+    CLV_TRY(clv_require(out && got && want, __func__, "out and two files", err));
+    CLV_TRY(check_tolerance(tolerance, __func__, err));
     CLV_TRY(read_reference(&m, want, err));
     clv_status status = CLV_OK;
     for (int64_t i = 0; status == CLV_OK && i < clv_checkpoint_tensor_count(got); i++)
@@ -283,5 +280,5 @@ clv_status clv_evaluation_compare_files(clv_comparison *out, const clv_checkpoin
     CLV_TRY(status);
     if (c.tensors == 0)
         return clv_fail(err, CLV_EINVAL, "no result to compare; valid: logits, hidden.last, loss, grad.<name>");
-    return clv_struct_copy_out(out, sizeof c, sizeof c, &c, call, err);
+    return clv_struct_copy_out(out, sizeof c, sizeof c, &c, __func__, err);
 }

@@ -1,15 +1,10 @@
 /* evaluate.c - clv_evaluate: one forward (and backward) pass whose hidden states, logits, loss and gradients are kept
  * as tensors.
  */
-#include "cleave/evaluate.h"
-
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "base/threads/wait.h"
-#include "base/versioned_structs.h"
+#include "base/memory/grow.h"
 #include "graph/graph.h"
 #include "infer/forward/evaluate.h"
 #include "models/model.h"
@@ -23,11 +18,8 @@ static clv_status add_result(clv_evaluation *e, clv_graph *graph, const char *na
 {
     CLV_TRY(clv_graph_status(graph, err));
     const clv_type type = clv_graph_type(graph, value);
-    clv_evaluation_result *grown = realloc(e->result, (size_t)(e->n + 1) * sizeof *grown);
-    if (!grown)
-        return clv_fail_memory(err, "results", (size_t)(e->n + 1) * sizeof *grown);
-    e->result = grown;
-    clv_evaluation_result *r = &grown[e->n];
+    CLV_TRY(clv_grow(&e->result, &e->capacity, e->n + 1, sizeof *e->result, "results", err));
+    clv_evaluation_result *r = &e->result[e->n];
     *r = (clv_evaluation_result){.rank = type.rank ? type.rank : 1, .shape = {1}};
     memcpy(r->shape, type.shape, (size_t)type.rank * sizeof *type.shape);
     r->elems = clv_box_elems(r->rank, r->shape);
@@ -69,16 +61,12 @@ static clv_status add_each_gradient(clv_evaluation *e, clv_graph *graph, const c
 static clv_status add_gradients(clv_evaluation *e, clv_graph *graph, clv_value loss, clv_error *err)
 {
     int n = clv_graph_parameters(graph, NULL, 0);
-    clv_value *wrt = calloc((size_t)n + 1, sizeof *wrt), *d = calloc((size_t)n + 1, sizeof *d);
-    clv_status status = wrt && d ? CLV_OK : clv_fail_memory(err, "gradients", (size_t)n * sizeof *wrt);
-    if (status == CLV_OK) {
-        clv_graph_parameters(graph, wrt, n);
-        clv_gradients(graph, loss, CLV_NONE, wrt, n, d);
-        status = add_each_gradient(e, graph, wrt, d, n, err);
-    }
-    free(wrt);
-    free(d);
-    return status;
+    CLV_FREED clv_value *wrt = calloc((size_t)n + 1, sizeof *wrt), *d = calloc((size_t)n + 1, sizeof *d);
+    if (!wrt || !d)
+        return clv_fail_memory(err, "gradients", (size_t)n * sizeof *wrt);
+    clv_graph_parameters(graph, wrt, n);
+    clv_gradients(graph, loss, CLV_NONE, wrt, n, d);
+    return add_each_gradient(e, graph, wrt, d, n, err);
 }
 
 static clv_value loss_of(clv_graph *graph, const clv_evaluation *e, clv_value logits, clv_value hidden)
@@ -230,10 +218,9 @@ static clv_status check(const clv_evaluation *e, clv_error *err)
 clv_status clv_evaluate(clv_evaluation **out, const clv_model *model, const clv_evaluate_options *options,
                         clv_error *err)
 {
-    static const char call[] = "clv_evaluate";
     clv_evaluate_options taken;
-    CLV_TRY(clv_require(out && model && options, call, "out, a model and options", err));
-    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, options, call, err));
+    CLV_TRY(clv_require(out && model && options, __func__, "out, a model and options", err));
+    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, options, __func__, err));
     clv_evaluation *e = calloc(1, sizeof *e);
     if (!e)
         return clv_fail_memory(err, "results", sizeof *e);
@@ -272,14 +259,13 @@ int clv_evaluation_count(const clv_evaluation *e)
 
 clv_status clv_evaluation_at(const clv_evaluation *e, int i, clv_evaluation_tensor *out, clv_error *err)
 {
-    static const char call[] = "clv_evaluation_at";
-    CLV_TRY(clv_require(e && out, call, "an evaluation and out", err));
+    CLV_TRY(clv_require(e && out, __func__, "an evaluation and out", err));
     if (i < 0 || i >= e->n)
-        return clv_fail(err, CLV_EINVAL, "%s: result %d of %d", call, i, e->n);
+        return clv_fail(err, CLV_EINVAL, "%s: result %d of %d", __func__, i, e->n);
     const clv_evaluation_result *r = &e->result[i];
     clv_evaluation_tensor t = {.name = r->name, .rank = r->rank, .data = r->data, .is_gradient = i >= e->n_forward};
     memcpy(t.shape, r->shape, sizeof t.shape);
-    return clv_struct_copy_out(out, sizeof t, sizeof t, &t, call, err);
+    return clv_struct_copy_out(out, sizeof t, sizeof t, &t, __func__, err);
 }
 
 double clv_evaluation_seconds(const clv_evaluation *e)
@@ -313,7 +299,7 @@ static void add_tensor(file_tensors *f, const char *name, clv_dtype dtype, int r
 
 clv_status clv_evaluation_write(const clv_evaluation *e, const char *path, clv_error *err)
 {
-    CLV_TRY(clv_require(e && path, "clv_evaluation_write", "an evaluation and a path", err));
+    CLV_TRY(clv_require(e && path, __func__, "an evaluation and a path", err));
     const clv_evaluate_options *o = &e->options;
     if (o->gradients && e->model->adapters)
         return clv_fail(err, CLV_EUNSUPPORTED,

@@ -1,6 +1,5 @@
 /* evaluate.h - struct clv_evaluation: the options and results of one evaluation. */
-#ifndef CLEAVE_INFER_FORWARD_EVALUATE_H
-#define CLEAVE_INFER_FORWARD_EVALUATE_H
+#pragma once
 
 #include "cleave/evaluate.h"
 #include "io/checkpoint/safetensors.h"
@@ -21,8 +20,7 @@ struct clv_evaluation {
     clv_program *program;
     int n, n_ops, n_forward; /* results: n_ops of ops; hidden.last, logits, loss; gradients from n_forward on */
     clv_evaluation_result *result;
+    int64_t capacity; /* of result */
     double seconds;
     clv_error origin; /* of non-finite values: CLV_ENONFINITE, or CLV_OK */
 };
-
-#endif

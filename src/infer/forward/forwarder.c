@@ -1,12 +1,6 @@
 /* forwarder.c - clv_forwarder: forward passes on batches of any shape, giving hidden states, logits or per-token
  * loss.
  */
-#include "cleave/forward.h"
-
-#include <stdlib.h>
-
-#include "base/error.h"
-#include "base/versioned_structs.h"
 #include "infer/forward/forwarder.h"
 #include "models/model.h"
 
@@ -23,10 +17,9 @@ static clv_status check(const clv_model *model, clv_forward_result result, clv_e
 clv_status clv_forwarder_new(clv_forwarder **out, const clv_model *model, const clv_forwarder_options *options,
                              clv_error *err)
 {
-    static const char call[] = "clv_forwarder_new";
     clv_forwarder_options taken;
-    CLV_TRY(clv_require(out && model, call, "out and a model", err));
-    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, options, call, err));
+    CLV_TRY(clv_require(out && model, __func__, "out and a model", err));
+    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, options, __func__, err));
     CLV_TRY(check(model, taken.result, err));
     clv_forwarder *f = calloc(1, sizeof *f);
     if (!f)
@@ -100,8 +93,8 @@ clv_status clv_forwarder_run(clv_forwarder *f, const clv_forward_batch *given, f
 {
     clv_forward_batch b;
     int64_t counted;
-    CLV_TRY(take(&b, f, given, "clv_forwarder_run", err));
-    CLV_TRY(clv_require(out != NULL, "clv_forwarder_run", "where the results go", err));
+    CLV_TRY(take(&b, f, given, __func__, err));
+    CLV_TRY(clv_require(out != NULL, __func__, "where the results go", err));
     CLV_TRY(clv_model_config_check_ids(&f->model->config, b.ids, b.batch, b.seq, err));
     if (f->result == CLV_FORWARD_NLL)
         CLV_TRY(clv_model_config_check_labels(&f->model->config, b.labels, b.batch, b.seq, &counted, err));
@@ -113,7 +106,7 @@ clv_status clv_forwarder_run(clv_forwarder *f, const clv_forward_batch *given, f
 
 clv_status clv_forwarder_find_nonfinite(clv_forwarder *f, const clv_forward_batch *b, float *out, clv_error *err)
 {
-    CLV_TRY(clv_require(f && b && out, "clv_forwarder_find_nonfinite", "a forwarder, a batch and out", err));
+    CLV_TRY(clv_require(f && b && out, __func__, "a forwarder, a batch and out", err));
     clv_session_free(f->session);
     f->session = NULL;
     CLV_TRY(clv_model_open_session(&f->session, f->model, true, err));

@@ -1,6 +1,5 @@
 /* forwarder.h - struct clv_forwarder; runs a batch with a check for NaN and infinity. */
-#ifndef CLEAVE_INFER_FORWARD_FORWARDER_H
-#define CLEAVE_INFER_FORWARD_FORWARDER_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -28,5 +27,3 @@ clv_status clv_forwarder_run_checked(clv_forwarder *forwarder, const clv_forward
 /* CLV_EINVAL for NULL, and unless the forwarder gives this result. */
 clv_status clv_forwarder_require_result(const clv_forwarder *forwarder, clv_forward_result result, const char *call,
                                         clv_error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* length_batches.h - groups sequences of similar length into padded batches of few shapes. */
-#ifndef CLEAVE_INFER_FORWARD_LENGTH_BATCHES_H
-#define CLEAVE_INFER_FORWARD_LENGTH_BATCHES_H
+#pragma once
 
 #include "infer/forward/tokenized_sequences.h"
 
@@ -26,5 +25,3 @@ clv_status clv_length_batches_begin(clv_length_batches *out, const clv_sequences
 /* The next batch is in b->batch; false: there is none. */
 bool clv_length_batches_next(clv_length_batches *batches, int64_t pad);
 void clv_length_batches_end(clv_length_batches *batches);
-
-#endif

@@ -2,10 +2,7 @@
 #include "cleave/embed.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "base/error.h"
-#include "base/versioned_structs.h"
 #include "infer/forward/forwarder.h"
 #include "infer/forward/length_batches.h"
 #include "models/model.h"
@@ -82,14 +79,13 @@ static clv_status run(embedding *e, int64_t pad, clv_error *err)
 clv_status clv_embed(clv_forwarder *forwarder, const clv_sequences *sequences, const clv_embed_options *options,
                      clv_embed_callback *take, void *arg, clv_error *err)
 {
-    static const char call[] = "clv_embed";
     embedding e = {.forwarder = forwarder, .all = sequences, .take = take, .arg = arg};
-    CLV_TRY(clv_require(sequences && take, call, "sequences, and what takes their vectors", err));
-    CLV_TRY(clv_forwarder_require_result(forwarder, CLV_FORWARD_HIDDEN, call, err));
-    CLV_TRY(clv_options_copy_in(&e.options, sizeof e.options, sizeof e.options, options, call, err));
+    CLV_TRY(clv_require(sequences && take, __func__, "sequences, and what takes their vectors", err));
+    CLV_TRY(clv_forwarder_require_result(forwarder, CLV_FORWARD_HIDDEN, __func__, err));
+    CLV_TRY(clv_options_copy_in(&e.options, sizeof e.options, sizeof e.options, options, __func__, err));
     if (e.options.batch_tokens < 0 || e.options.pooling < CLV_POOL_MEAN || e.options.pooling > CLV_POOL_NONE)
         return clv_fail(err, CLV_EINVAL, "%s: batch_tokens %lld, pooling %d; valid: 0 and above, those of clv_pooling",
-                        call, (long long)e.options.batch_tokens, (int)e.options.pooling);
+                        __func__, (long long)e.options.batch_tokens, (int)e.options.pooling);
     e.options.batch_tokens = e.options.batch_tokens ? e.options.batch_tokens : CLV_BATCH_TOKENS;
     const clv_model_config *config = &forwarder->model->config;
     e.width = config->hidden;

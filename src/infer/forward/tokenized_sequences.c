@@ -4,11 +4,8 @@
 #include "infer/forward/tokenized_sequences.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "base/versioned_structs.h"
+#include "base/memory/grow.h"
 #include "io/files/text_file.h"
 #include "io/json/json.h"
 #include "models/model.h"
@@ -40,12 +37,7 @@ static clv_status add(clv_sequences *s, const char *name, size_t name_size, cons
                       clv_error *err)
 {
     char number[32];
-    if ((s->n & (s->n - 1)) == 0) { /* full: the capacity is a power of two */
-        clv_sequence *grown = realloc(s->item, (size_t)(s->n ? 2 * s->n : 1) * sizeof *grown);
-        if (!grown)
-            return clv_fail_memory(err, "sequences", (size_t)s->n * sizeof *grown);
-        s->item = grown;
-    }
+    CLV_TRY(clv_grow(&s->item, &s->capacity, s->n + 1, sizeof *s->item, "sequences", err));
     if (!name)
         name_size = (size_t)snprintf(number, sizeof number, "%lld", (long long)s->n + 1);
     clv_sequence *added = &s->item[s->n++];
@@ -59,16 +51,13 @@ static clv_status add(clv_sequences *s, const char *name, size_t name_size, cons
 /* Adds the "text" of a line of JSON. */
 static clv_status add_json(clv_sequences *s, const char *line, size_t size, clv_error *err)
 {
-    json_t *object = NULL;
+    json_auto_t *object = NULL;
     const char *text;
     if (strspn(line, " \t\r\n") >= size)
         return CLV_OK;
     CLV_TRY(clv_json_parse(&object, line, size, CLV_JSON_KEYS_LAST_WINS, "the line", err));
-    clv_status status = clv_json_get_string(&text, object, "text", CLV_JSON_REQUIRED, "the line", err);
-    if (status == CLV_OK)
-        status = add(s, NULL, 0, text, strlen(text), err);
-    json_decref(object);
-    return status;
+    CLV_TRY(clv_json_get_string(&text, object, "text", CLV_JSON_REQUIRED, "the line", err));
+    return add(s, NULL, 0, text, strlen(text), err);
 }
 
 static clv_status read_lines(clv_sequences *s, char *text, size_t size, bool json, const char *path, clv_error *err)
@@ -220,7 +209,7 @@ static clv_status read_sequences(char **out, size_t *size, clv_text_format *form
 clv_status clv_sequences_load(clv_sequences *out, const char *path, const clv_tokenizer *tokenizer, int64_t most,
                               const clv_sequences_options *options, clv_error *err)
 {
-    char *text;
+    CLV_FREED char *text = NULL;
     size_t size;
     clv_text_format format;
     *out = (clv_sequences){.max_tokens = most, .min_content_tokens = options->min_content_tokens};
@@ -231,7 +220,6 @@ clv_status clv_sequences_load(clv_sequences *out, const char *path, const clv_to
     bool json = format == CLV_TEXT_JSON_LINES || format == CLV_TEXT_JSON_ARRAY;
     clv_status status =
         out->fasta ? read_fasta(out, text, size, path, err) : read_lines(out, text, size, json, path, err);
-    free(text);
     if (status == CLV_OK && out->n == 0)
         status = clv_fail(err, CLV_EINVAL, "%s: no sequence in it", path);
     if (status == CLV_OK)
@@ -277,12 +265,11 @@ static clv_status check_tokens(const clv_sequences *s, const clv_model *model, c
 clv_status clv_sequences_read(clv_sequences **out, const clv_model *model, const char *path,
                               const clv_sequences_options *options, clv_error *err)
 {
-    static const char call[] = "clv_sequences_read";
     clv_sequences_options o;
     const clv_tokenizer *tokenizer;
     clv_sequences *s;
-    CLV_TRY(clv_require(out && model && path, call, "out, a model and a path", err));
-    CLV_TRY(begin(&s, &tokenizer, &o, model, options, call, err));
+    CLV_TRY(clv_require(out && model && path, __func__, "out, a model and a path", err));
+    CLV_TRY(begin(&s, &tokenizer, &o, model, options, __func__, err));
     clv_status status = clv_sequences_load(s, path, tokenizer, model->config.max_positions, &o, err);
     if (status == CLV_OK)
         status = check_tokens(s, model, tokenizer, path, err);
@@ -297,13 +284,12 @@ clv_status clv_sequences_from_texts(clv_sequences **out, const clv_model *model,
                                     const char *const *names, int64_t n, const clv_sequences_options *options,
                                     clv_error *err)
 {
-    static const char call[] = "clv_sequences_from_texts";
     clv_sequences_options o;
     const clv_tokenizer *tokenizer;
     clv_sequences *s;
-    CLV_TRY(clv_require(out && model && texts, call, "out, a model, and texts", err));
-    CLV_TRY(clv_require_count(n, 1, call, "texts", err));
-    CLV_TRY(begin(&s, &tokenizer, &o, model, options, call, err));
+    CLV_TRY(clv_require(out && model && texts, __func__, "out, a model, and texts", err));
+    CLV_TRY(clv_require_count(n, 1, __func__, "texts", err));
+    CLV_TRY(begin(&s, &tokenizer, &o, model, options, __func__, err));
     s->max_tokens = model->config.max_positions;
     s->min_content_tokens = o.min_content_tokens;
     clv_status status = add_texts(s, texts, names, n, err);
@@ -365,17 +351,17 @@ static clv_status describe(clv_sequence_info *out, const clv_sequence *list, int
 
 clv_status clv_sequences_at(const clv_sequences *s, int64_t i, clv_sequence_info *out, clv_error *err)
 {
-    return describe(out, s ? s->item : NULL, clv_sequences_count(s), i, "clv_sequences_at", err);
+    return describe(out, s ? s->item : NULL, clv_sequences_count(s), i, __func__, err);
 }
 
 clv_status clv_sequences_skipped_at(const clv_sequences *s, int64_t i, clv_sequence_info *out, clv_error *err)
 {
-    return describe(out, s ? s->skipped : NULL, clv_sequences_skipped_count(s), i, "clv_sequences_skipped_at", err);
+    return describe(out, s ? s->skipped : NULL, clv_sequences_skipped_count(s), i, __func__, err);
 }
 
 clv_status clv_text_read(char **out, size_t *size, const char *path, int zeros, clv_error *err)
 {
-    CLV_TRY(clv_require(out && size && path, "clv_text_read", "out, where its size goes, and a path", err));
+    CLV_TRY(clv_require(out && size && path, __func__, "out, where its size goes, and a path", err));
     clv_text_file *file;
     CLV_TRY(clv_text_file_open(&file, path, err));
     clv_text_file_set_raw(file, !zeros);

@@ -1,6 +1,5 @@
 /* tokenized_sequences.h - struct clv_sequences: tokenized sequences of a file or of texts. */
-#ifndef CLEAVE_INFER_FORWARD_TOKENIZED_SEQUENCES_H
-#define CLEAVE_INFER_FORWARD_TOKENIZED_SEQUENCES_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -15,7 +14,7 @@ typedef struct clv_sequence {
 } clv_sequence;
 
 struct clv_sequences {
-    int64_t n, n_skipped;
+    int64_t n, n_skipped, capacity;
     clv_sequence *item, *skipped; /* [n] those that fit, [n_skipped] those that do not; both in their order */
     int64_t max_tokens;           /* a sequence fits with at most so many tokens, */
     int64_t min_content_tokens;   /* and at least so many content tokens */
@@ -26,5 +25,3 @@ struct clv_sequences {
 clv_status clv_sequences_load(clv_sequences *out, const char *path, const clv_tokenizer *tokenizer, int64_t most,
                               const clv_sequences_options *options, clv_error *err);
 void clv_sequences_reset(clv_sequences *sequences);
-
-#endif

@@ -1,12 +1,7 @@
 /* generate_text.c - clv_generate: continues prompts in batches, with stop strings, streaming and limits. */
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "base/threads/wait.h"
-#include "base/versioned_structs.h"
 #include "infer/generation/generator.h"
 #include "infer/generation/stop_strings.h"
 #include "infer/generation/streaming_detokenizer.h"
@@ -360,8 +355,8 @@ clv_status clv_generate(clv_generation **out, clv_generator *generator, const ch
 {
     writer w;
     clv_generation *g = NULL;
-    CLV_TRY(clv_require(out && generator && prompts, "clv_generate", "out, a generator, and prompts", err));
-    CLV_TRY(clv_require_count(n, 1, "clv_generate", "prompts", err));
+    CLV_TRY(clv_require(out && generator && prompts, __func__, "out, a generator, and prompts", err));
+    CLV_TRY(clv_require_count(n, 1, __func__, "prompts", err));
     CLV_TRY(begin(&w, generator, options, err));
     CLV_TRY(make(&g, n, err));
     w.seconds = &g->seconds;

@@ -2,12 +2,8 @@
 #include "cleave/generate.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "base/memory/arena.h"
-#include "base/versioned_structs.h"
 #include "io/files/file.h"
 #include "io/json/json.h"
 #include "models/model.h"
@@ -283,20 +279,14 @@ static clv_status read_unsupported(const reader *r)
 /* ---- files ---- */
 
 /* The file to read; NULL: none. */
-static clv_status find_file(char **path, clv_generation_config *c, const char *folder, clv_error *err)
+static void find_file(char path[CLV_PATH_SIZE], clv_generation_config *c, const char *folder)
 {
-    *path = NULL;
-    if (folder[0] == '\0')
-        return CLV_OK;
-    CLV_TRY(clv_path_find(path, folder, own_file, err));
     c->file = own_file;
-    if (*path)
-        return CLV_OK;
+    if (clv_path_find(path, folder, own_file))
+        return;
     c->file = model_file;
-    CLV_TRY(clv_path_find(path, folder, model_file, err));
-    if (!*path) /* the model's path is its config.json */
-        *path = strdup(folder);
-    return *path ? CLV_OK : clv_fail_memory(err, folder, strlen(folder));
+    if (!clv_path_find(path, folder, model_file)) /* the model's path is its config.json */
+        snprintf(path, CLV_PATH_SIZE, "%s", folder);
 }
 
 static clv_status read_object(loaded_config *m, const json_t *object, const char *path, const clv_model_config *model,
@@ -314,11 +304,9 @@ static clv_status read_object(loaded_config *m, const json_t *object, const char
 
 static clv_status read_path(loaded_config *m, const char *path, const clv_model_config *model, clv_error *err)
 {
-    json_t *document;
+    json_auto_t *document = NULL;
     CLV_TRY(clv_json_load(&document, path, FILE_LIMIT, err));
-    clv_status status = read_object(m, document, path, model, err);
-    json_decref(document);
-    return status;
+    return read_object(m, document, path, model, err);
 }
 
 static void free_config(void *config)
@@ -351,12 +339,13 @@ static clv_status make(loaded_config **out, const clv_model_config *model, clv_e
 static clv_status read_config(loaded_config **out, const char *folder, const clv_model_config *model, clv_error *err)
 {
     loaded_config *m;
-    char *path;
+    char path[CLV_PATH_SIZE];
     CLV_TRY(make(&m, model, err));
-    clv_status status = find_file(&path, &m->config, folder, err);
-    if (status == CLV_OK && path)
+    clv_status status = CLV_OK;
+    if (folder[0]) {
+        find_file(path, &m->config, folder);
         status = read_path(m, path, model, err);
-    free(path);
+    }
     if (status == CLV_OK)
         *out = m;
     else
@@ -366,10 +355,9 @@ static clv_status read_config(loaded_config **out, const char *folder, const clv
 
 clv_status clv_model_generation_config(const clv_model *m, clv_generation_config *out, clv_error *err)
 {
-    static const char call[] = "clv_model_generation_config";
     loaded_config *read = NULL;
     clv_status status = CLV_OK;
-    CLV_TRY(clv_require(out && m, call, "out and a model", err));
+    CLV_TRY(clv_require(out && m, __func__, "out and a model", err));
     pthread_mutex_lock(&m->cache->lock);
     if (!m->cache->generation) {
         status = read_config(&read, m->path, &m->config, err);
@@ -378,7 +366,7 @@ clv_status clv_model_generation_config(const clv_model *m, clv_generation_config
     }
     if (status == CLV_OK) {
         read = m->cache->generation;
-        status = clv_struct_copy_out(out, sizeof *out, sizeof *out, &read->config, call, err);
+        status = clv_struct_copy_out(out, sizeof *out, sizeof *out, &read->config, __func__, err);
     }
     pthread_mutex_unlock(&m->cache->lock);
     return status;

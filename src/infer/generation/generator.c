@@ -6,17 +6,8 @@
  * than the chunk, the chunk is padded with its last token: nobody reads these rows, and later tokens overwrite their
  * keys and values before these are read.
  */
-#include "cleave/generate.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
-#include "base/versioned_structs.h"
 #include "infer/generation/generator.h"
-#include "infer/generation/prefill_chunk.h"
 #include "infer/generation/sampling.h"
-#include "infer/generation/vocab_parallel_sampling.h"
 #include "models/model.h"
 #include "runtime/multi_process/multi_process.h"
 
@@ -132,10 +123,9 @@ static void tear_down(clv_generator *g)
 clv_status clv_generator_new(clv_generator **out, const clv_model *model, const clv_generator_options *options,
                              clv_error *err)
 {
-    static const char call[] = "clv_generator_new";
     clv_generator_options taken;
-    CLV_TRY(clv_require(out && model, call, "out and a model", err));
-    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, options, call, err));
+    CLV_TRY(clv_require(out && model, __func__, "out and a model", err));
+    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, options, __func__, err));
     CLV_TRY(check_model(&model->config, err));
     clv_generator *g = calloc(1, sizeof *g);
     if (!g)
@@ -210,13 +200,12 @@ static clv_status check_index(const clv_generator *g, int64_t index, const char 
 
 clv_status clv_generator_feed(clv_generator *g, int64_t index, const int64_t *ids, int64_t n, clv_error *err)
 {
-    static const char call[] = "clv_generator_feed";
-    CLV_TRY(clv_require_count(n, 0, call, "ids", err));
-    CLV_TRY(clv_require(g && (ids || n == 0), call, "a generator and n ids", err));
-    CLV_TRY(check_free(g, call, err));
+    CLV_TRY(clv_require_count(n, 0, __func__, "ids", err));
+    CLV_TRY(clv_require(g && (ids || n == 0), __func__, "a generator and n ids", err));
+    CLV_TRY(check_free(g, __func__, err));
     if (!g->session)
         CLV_TRY(clv_generator_reserve(g, 1, g->model->config.max_positions, err));
-    CLV_TRY(check_index(g, index, call, err));
+    CLV_TRY(check_index(g, index, __func__, err));
     clv_generator_sequence *s = &g->sequences[index];
     if (n > g->options.context - s->length)
         return clv_fail(err, CLV_ELIMIT, "%lld tokens after %lld are more than the context of %lld holds", (long long)n,
@@ -315,8 +304,7 @@ static clv_status check_fed(const clv_generator *g, const char *call, clv_error 
 
 clv_status clv_generator_run(clv_generator *g, clv_error *err)
 {
-    static const char call[] = "clv_generator_run";
-    CLV_TRY(check_fed(g, call, err));
+    CLV_TRY(check_fed(g, __func__, err));
     for (int64_t b = 0; b < g->options.batch; b++)
         if (g->sequences[b].length == 0)
             return clv_fail(err, CLV_EINVAL, "sequence %lld has no token; at least one is needed", (long long)b);
@@ -329,8 +317,7 @@ clv_status clv_generator_run(clv_generator *g, clv_error *err)
 
 clv_status clv_generator_find_nonfinite(clv_generator *g, clv_error *err)
 {
-    static const char call[] = "clv_generator_find_nonfinite";
-    CLV_TRY(check_fed(g, call, err));
+    CLV_TRY(check_fed(g, __func__, err));
     clv_session_free(g->session);
     g->session = NULL;
     CLV_TRY(clv_model_open_session(&g->session, g->model, true, err));
@@ -359,12 +346,11 @@ static clv_status gather_logits(clv_generator *g, clv_error *err)
 clv_status clv_generator_sample(clv_generator *g, int64_t index, const clv_sampling *sampling, int64_t *token,
                                 clv_error *err)
 {
-    static const char call[] = "clv_generator_sample";
     clv_sampling taken;
-    CLV_TRY(clv_require(g && token, call, "a generator and where the token goes", err));
-    CLV_TRY(check_free(g, call, err));
-    CLV_TRY(check_index(g, index, call, err));
-    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, sampling, call, err));
+    CLV_TRY(clv_require(g && token, __func__, "a generator and where the token goes", err));
+    CLV_TRY(check_free(g, __func__, err));
+    CLV_TRY(check_index(g, index, __func__, err));
+    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, sampling, __func__, err));
     CLV_TRY(clv_sampling_check(&taken, err));
     const clv_generator_sequence *s = &g->sequences[index];
     int64_t vocab = g->model->config.vocab;
@@ -409,11 +395,10 @@ void clv_generator_reset(clv_generator *g)
 
 clv_status clv_generator_take_stats(clv_generator *g, clv_session_stats *out, clv_error *err)
 {
-    static const char call[] = "clv_generator_take_stats";
-    CLV_TRY(clv_require(g != NULL, call, "a generator", err));
-    CLV_TRY(check_free(g, call, err));
+    CLV_TRY(clv_require(g != NULL, __func__, "a generator", err));
+    CLV_TRY(check_free(g, __func__, err));
     const clv_session_stats none = {0};
     if (!g->session)
-        return out ? clv_struct_copy_out(out, sizeof none, sizeof none, &none, call, err) : CLV_OK;
+        return out ? clv_struct_copy_out(out, sizeof none, sizeof none, &none, __func__, err) : CLV_OK;
     return clv_session_take_stats(g->session, out, err);
 }

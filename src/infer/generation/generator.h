@@ -1,6 +1,5 @@
 /* generator.h - struct clv_generator, and resizing it for generate_text.c. */
-#ifndef CLEAVE_INFER_GENERATION_GENERATOR_H
-#define CLEAVE_INFER_GENERATION_GENERATOR_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -38,5 +37,3 @@ struct clv_generator {
 
 /* Enlarges a resizable generator to at least this size, which empties it. A generator of fixed size stays as it is. */
 clv_status clv_generator_reserve(clv_generator *generator, int64_t batch, int64_t context, clv_error *err);
-
-#endif

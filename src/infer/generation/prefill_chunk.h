@@ -1,8 +1,7 @@
 /* prefill_chunk.h - chunk size of chunked prefill: a power of two up to 512 tokens, so that few programs serve any
  * length.
  */
-#ifndef CLEAVE_INFER_GENERATION_PREFILL_CHUNK_H
-#define CLEAVE_INFER_GENERATION_PREFILL_CHUNK_H
+#pragma once
 
 #include <stdint.h>
 
@@ -15,5 +14,3 @@ enum { CLV_PREFILL_CHUNK_MAX = 512, CLV_PREFILL_CHUNK_SIZES = 10 };
  * The chunk is the smallest power of two that holds the rest, if no sequence is shorter than the chunk. Otherwise it is
  * padded if it fits `room`, and if that takes no longer than another chunk; else a smaller chunk comes first. */
 int clv_prefill_chunk_log2(int64_t rest, int64_t shortest, int64_t room);
-
-#endif

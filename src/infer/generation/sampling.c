@@ -5,17 +5,15 @@
 #include "infer/generation/sampling.h"
 
 #include <math.h>
-#include <stdbool.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "cleave/rng.h"
 
 clv_status clv_sampling_check(const clv_sampling *given, clv_error *err)
 {
     clv_sampling taken, *s = &taken;
-    CLV_TRY(clv_require(given != NULL, "clv_sampling_check", "a clv_sampling", err));
-    CLV_TRY(clv_options_copy_in(s, sizeof *s, sizeof *s, given, "clv_sampling_check", err));
+    CLV_TRY(clv_require(given != NULL, __func__, "a clv_sampling", err));
+    CLV_TRY(clv_options_copy_in(s, sizeof *s, sizeof *s, given, __func__, err));
     if (!(s->temperature >= 0) || !isfinite(s->temperature))
         return clv_fail(err, CLV_EINVAL, "temperature %g: valid are 0 (greedy) and above", s->temperature);
     if (s->top_k < 0)

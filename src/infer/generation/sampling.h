@@ -1,6 +1,5 @@
 /* sampling.h - next-token sampling: repetition penalty, temperature, top-k, top-p, min-p, greedy. */
-#ifndef CLEAVE_INFER_GENERATION_SAMPLING_H
-#define CLEAVE_INFER_GENERATION_SAMPLING_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -42,5 +41,3 @@ void clv_top_candidates(clv_candidate *out, int64_t k, clv_candidate *work, int6
  * then all logits are needed. */
 clv_status clv_sample_from_candidates(int64_t *token, const clv_sampling *sampling, clv_candidate *work, int64_t n,
                                       float bound, int64_t position, clv_error *err);
-
-#endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/memory/grow.h"
 
 /* Where the first of the strings begins; size when none is there. */
 static size_t find(const clv_stop_strings *s)
@@ -35,14 +36,7 @@ static size_t partial_match(const clv_stop_strings *s)
 
 static clv_status append(clv_stop_strings *s, const char *text, size_t size, clv_error *err)
 {
-    if (s->size + size > s->capacity) {
-        size_t capacity = 2 * (s->size + size) + 64;
-        char *grown = realloc(s->held, capacity);
-        if (!grown)
-            return clv_fail_memory(err, "a text", capacity);
-        s->held = grown;
-        s->capacity = capacity;
-    }
+    CLV_TRY(clv_grow(&s->held, &s->capacity, (int64_t)(s->size + size), 1, "a text", err));
     if (size > 0)
         memcpy(s->held + s->size, text, size);
     s->size += size;

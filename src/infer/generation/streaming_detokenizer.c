@@ -3,23 +3,12 @@
  */
 #include "infer/generation/streaming_detokenizer.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
-#include "base/text/utf8.h"
+#include "base/memory/grow.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
 static clv_status take(clv_streaming_detokenizer *s, const int64_t *ids, int64_t n, clv_error *err)
 {
-    if (s->n + n > s->capacity) {
-        int64_t capacity = 2 * (s->n + n) + 64;
-        int64_t *grown = realloc(s->ids, (size_t)capacity * sizeof *grown);
-        if (!grown)
-            return clv_fail_memory(err, "token ids", (size_t)capacity * sizeof *grown);
-        s->ids = grown;
-        s->capacity = capacity;
-    }
+    CLV_TRY(clv_grow(&s->ids, &s->capacity, s->n + n, sizeof *ids, "token ids", err));
     if (n > 0)
         memcpy(s->ids + s->n, ids, (size_t)n * sizeof *ids);
     s->n += n;

@@ -1,8 +1,7 @@
 /* streaming_detokenizer.h - decodes tokens into text incrementally; incomplete UTF-8 characters wait for the next
  * token.
  */
-#ifndef CLEAVE_INFER_GENERATION_STREAMING_DETOKENIZER_H
-#define CLEAVE_INFER_GENERATION_STREAMING_DETOKENIZER_H
+#pragma once
 
 #include "cleave/tokenizer.h"
 
@@ -20,5 +19,3 @@ clv_status clv_streaming_detokenizer_add(clv_streaming_detokenizer *stream, cons
                                          const int64_t *ids, int64_t n, bool last, char **text, size_t *size,
                                          clv_error *err);
 void clv_streaming_detokenizer_free(clv_streaming_detokenizer *stream);
-
-#endif

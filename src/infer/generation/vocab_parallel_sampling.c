@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/memory/grow.h"
 #include "runtime/multi_process/multi_process.h"
 
 _Static_assert(sizeof(clv_candidate) == sizeof(int64_t), "a candidate is gathered as one int64_t");
@@ -35,10 +36,7 @@ static clv_status add_shard(void *arg, const clv_shard *box, clv_error *err)
 {
     shard_list *list = arg;
     clv_vocab_parallel *s = list->to;
-    clv_output_box *grown = realloc(s->shards, ((size_t)s->n_shards + 1) * sizeof *grown);
-    if (!grown)
-        return clv_fail_memory(err, "shards of logits", ((size_t)s->n_shards + 1) * sizeof *grown);
-    s->shards = grown;
+    CLV_TRY(clv_grow(&s->shards, &s->capacity, s->n_shards + 1, sizeof *s->shards, "shards of logits", err));
     s->shards[s->n_shards++] = (clv_output_box){.name = "logits", .box = *box, .data = list->raw};
     list->raw += (size_t)clv_shard_elems(box) * list->elem_size;
     return CLV_OK;

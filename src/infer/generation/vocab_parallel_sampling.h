@@ -1,8 +1,7 @@
 /* vocab_parallel_sampling.h - samples from vocabulary-sharded logits: processes all-gather top candidates instead of
  * logits.
  */
-#ifndef CLEAVE_INFER_GENERATION_VOCAB_PARALLEL_SAMPLING_H
-#define CLEAVE_INFER_GENERATION_VOCAB_PARALLEL_SAMPLING_H
+#pragma once
 
 #include "cleave/session.h"
 #include "infer/generation/sampling.h"
@@ -11,6 +10,7 @@ typedef struct clv_vocab_parallel {
     bool is_replicated; /* every process has all logits: nothing to gather */
     int n_shards;       /* outputs of a run: this process's shards, or one box of all logits */
     clv_output_box *shards;
+    int64_t capacity; /* of shards */
     /* The rest is for logits that are not replicated. */
     int first_rank, ranks; /* first rank of this process; number of ranks */
     int64_t batch, vocab;
@@ -45,5 +45,3 @@ bool clv_vocab_parallel_is_enough(const clv_vocab_parallel *s, const clv_samplin
 clv_status clv_vocab_parallel_sample(int64_t *token, clv_vocab_parallel *s, const clv_session *session,
                                      const clv_sampling *sampling, int64_t sequence, int64_t position,
                                      const float *logits, const bool *seen, clv_error *err);
-
-#endif

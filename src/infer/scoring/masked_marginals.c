@@ -55,25 +55,24 @@ static clv_status run(substitution *all, int64_t n, const clv_scoring_call *s, c
 {
     const int64_t seq = protein->n, vocab = s->model->config.vocab;
     int64_t mask;
-    clv_scoring_rows rows = {.name = protein->name, .value = "a logit"};
+    CLV_CLEANUP(clv_scoring_rows_free) clv_scoring_rows rows = {.name = protein->name, .value = "a logit"};
     CLV_TRY(clv_model_mask_token(&mask, s->model, err));
-    clv_status status = clv_scoring_rows_alloc(&rows, s, seq, n, err);
-    for (int64_t done = 0; status == CLV_OK && done < n; done += rows.n) {
+    CLV_TRY(clv_scoring_rows_alloc(&rows, s, seq, n, err));
+    for (int64_t done = 0; done < n; done += rows.n) {
         if (s->options.progress)
             s->options.progress(s->options.progress_arg, done, n);
         for (int64_t i = 0; i < rows.n * seq; i++) {
             const int64_t which = done + i / seq < n ? done + i / seq : n - 1;
             rows.ids[i] = (int32_t)(i % seq == all[which].at ? mask : protein->ids[i % seq]);
         }
-        status = clv_scoring_rows_run(&rows, NULL, err);
-        for (int64_t r = 0; status == CLV_OK && r < rows.n && done + r < n; r++) {
+        CLV_TRY(clv_scoring_rows_run(&rows, NULL, err));
+        for (int64_t r = 0; r < rows.n && done + r < n; r++) {
             substitution *to = &all[done + r];
             const float *logits = rows.result + (r * seq + to->at) * vocab;
             to->gain = log_probability(logits, vocab, to->to_id) - log_probability(logits, vocab, to->from_id);
         }
     }
-    clv_scoring_rows_free(&rows);
-    return status;
+    return CLV_OK;
 }
 
 /* ---- results ---- */
@@ -97,26 +96,23 @@ static clv_status fill(clv_mutation_scores *out, const clv_scoring_call *s, cons
     CLV_TRY(clv_mutations_parse(m, text, protein->text, err));
     CLV_TRY(clv_model_tokenizer(&tokenizer, s->model, err));
     out->score = calloc((size_t)m->n + 1, sizeof *out->score);
-    substitution *all = calloc((size_t)m->n_substitutions, sizeof *all);
-    clv_status status = all && out->score ? find_tokens(all, m, s->model, tokenizer, protein->content_begin, err)
-                                          : clv_fail_memory(err, "mutations", (size_t)m->n_substitutions * sizeof *all);
-    if (status == CLV_OK)
-        status = run(all, m->n_substitutions, s, protein, err);
-    if (status == CLV_OK)
-        add_up(out->score, m, all);
-    free(all);
-    return status;
+    CLV_FREED substitution *all = calloc((size_t)m->n_substitutions, sizeof *all);
+    if (!all || !out->score)
+        return clv_fail_memory(err, "mutations", (size_t)m->n_substitutions * sizeof *all);
+    CLV_TRY(find_tokens(all, m, s->model, tokenizer, protein->content_begin, err));
+    CLV_TRY(run(all, m->n_substitutions, s, protein, err));
+    add_up(out->score, m, all);
+    return CLV_OK;
 }
 
 clv_status clv_score_mutations(clv_mutation_scores **out, clv_forwarder *forwarder, const clv_sequences *sequences,
                                int64_t i, const char *mutations, const clv_score_options *options, clv_error *err)
 {
-    static const char call[] = "clv_score_mutations";
     clv_scoring_call s;
     const clv_sequence *protein;
-    CLV_TRY(clv_require(out && mutations, call, "out and mutations", err));
-    CLV_TRY(clv_scoring_begin(&s, forwarder, CLV_FORWARD_LOGITS, options, call, err));
-    CLV_TRY(clv_scoring_sequence(&protein, sequences, i, call, err));
+    CLV_TRY(clv_require(out && mutations, __func__, "out and mutations", err));
+    CLV_TRY(clv_scoring_begin(&s, forwarder, CLV_FORWARD_LOGITS, options, __func__, err));
+    CLV_TRY(clv_scoring_sequence(&protein, sequences, i, __func__, err));
     if (protein->n_content != (int64_t)strlen(protein->text))
         return clv_fail(err, CLV_EUNSUPPORTED, "mutations: the tokenizer does not make one token of each residue");
     clv_mutation_scores *made = calloc(1, sizeof *made);

@@ -1,8 +1,5 @@
 /* mutation_list.h - parses protein mutations such as "A24G,K30R:L31V". */
-#ifndef CLEAVE_INFER_SCORING_MUTATION_LIST_H
-#define CLEAVE_INFER_SCORING_MUTATION_LIST_H
-
-#include <stdint.h>
+#pragma once
 
 #include "cleave/status.h"
 
@@ -24,5 +21,3 @@ typedef struct clv_mutations {
  * is not the protein's. Free with clv_mutations_free. */
 clv_status clv_mutations_parse(clv_mutations *out, const char *text, const char *protein, clv_error *err);
 void clv_mutations_free(clv_mutations *mutations);
-
-#endif

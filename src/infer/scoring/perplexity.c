@@ -2,7 +2,6 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "infer/scoring/scoring.h"
 
 /* Tokens [begin, end) of the text as row r. Tokens before `scored` were scored by earlier windows. A row's loss at a
@@ -72,19 +71,17 @@ static clv_status check(clv_score_options *o, int64_t most, const char *call, cl
 clv_status clv_score_text(clv_score *out, clv_forwarder *forwarder, const char *text, size_t size,
                           const clv_score_options *options, clv_error *err)
 {
-    static const char call[] = "clv_score_text";
     clv_scoring_call s;
     clv_score score_of = {0};
     const clv_tokenizer *tokenizer;
-    int64_t *ids, n;
-    CLV_TRY(clv_require(out && (text || size == 0), call, "out and a text", err));
-    CLV_TRY(clv_scoring_begin(&s, forwarder, CLV_FORWARD_NLL, options, call, err));
-    CLV_TRY(check(&s.options, s.model->config.max_positions, call, err));
+    CLV_FREED int64_t *ids = NULL;
+    int64_t n;
+    CLV_TRY(clv_require(out && (text || size == 0), __func__, "out and a text", err));
+    CLV_TRY(clv_scoring_begin(&s, forwarder, CLV_FORWARD_NLL, options, __func__, err));
+    CLV_TRY(check(&s.options, s.model->config.max_positions, __func__, err));
     CLV_TRY(clv_model_tokenizer(&tokenizer, s.model, err));
     CLV_TRY(clv_tokenizer_encode(tokenizer, text, size, true, &ids, &n, err));
-    clv_status status = clv_model_check_tokens(s.model, tokenizer, ids, n, s.options.name, err);
-    if (status == CLV_OK)
-        status = score(&score_of, &s, ids, n, err);
-    free(ids);
-    return status == CLV_OK ? clv_struct_copy_out(out, sizeof score_of, sizeof score_of, &score_of, call, err) : status;
+    CLV_TRY(clv_model_check_tokens(s.model, tokenizer, ids, n, s.options.name, err));
+    CLV_TRY(score(&score_of, &s, ids, n, err));
+    return clv_struct_copy_out(out, sizeof score_of, sizeof score_of, &score_of, __func__, err);
 }

@@ -2,11 +2,6 @@
 #include "infer/scoring/scoring.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
-#include "base/versioned_structs.h"
 
 clv_status clv_scoring_begin(clv_scoring_call *out, clv_forwarder *forwarder, clv_forward_result result,
                              const clv_score_options *options, const char *call, clv_error *err)

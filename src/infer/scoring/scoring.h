@@ -1,6 +1,5 @@
 /* scoring.h - option defaults and batches of rows shared by perplexity, pseudo-likelihood and masked marginals. */
-#ifndef CLEAVE_INFER_SCORING_SCORING_H
-#define CLEAVE_INFER_SCORING_SCORING_H
+#pragma once
 
 #include "cleave/score.h"
 #include "infer/forward/forwarder.h"
@@ -40,5 +39,3 @@ clv_status clv_scoring_rows_alloc(clv_scoring_rows *rows, const clv_scoring_call
 void clv_scoring_rows_free(clv_scoring_rows *rows);
 /* Runs the batch, and adds its losses to *nll unless NULL. CLV_ENONFINITE unless options.allow_nonfinite. */
 clv_status clv_scoring_rows_run(clv_scoring_rows *rows, double *nll, clv_error *err);
-
-#endif

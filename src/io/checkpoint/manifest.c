@@ -184,14 +184,10 @@ static json_t *document_of(const clv_manifest *m)
 
 clv_status clv_manifest_write(const clv_manifest *m, const char *folder, clv_error *err)
 {
-    char *path = clv_path_join(folder, clv_manifest_name);
-    json_t *document = document_of(m);
-    clv_status status = path != NULL ? clv_checksummed_json_write(path, document, MANIFEST_LIMIT, err)
-                                     : clv_fail_memory(err, clv_manifest_name, strlen(folder));
-
-    json_decref(document);
-    free(path);
-    return status;
+    char path[CLV_PATH_SIZE];
+    CLV_TRY(clv_path_join(path, folder, clv_manifest_name, err));
+    json_auto_t *document = document_of(m);
+    return clv_checksummed_json_write(path, document, MANIFEST_LIMIT, err);
 }
 
 /* ---- reading ---- */
@@ -263,7 +259,7 @@ static clv_status read_ranks(clv_manifest *m, const char *path, clv_error *err)
     return CLV_OK;
 }
 
-/* What is written of a part must be what follows from mesh and layout. */
+/* A part as written must equal the part that mesh and layout imply. */
 static clv_status read_part(clv_manifest_part *part, const json_t *o, const char *where, clv_error *err)
 {
     int64_t rank = 0;
@@ -377,15 +373,11 @@ clv_status clv_manifest_parse(clv_manifest *out, const char *text, size_t size, 
 
 clv_status clv_manifest_read(clv_manifest *out, const char *folder, clv_error *err)
 {
-    char *path = clv_path_join(folder, clv_manifest_name), *text = NULL;
+    char path[CLV_PATH_SIZE];
+    CLV_FREED char *text = NULL;
     size_t size = 0;
 
-    if (path == NULL)
-        return clv_fail_memory(err, folder, strlen(folder));
-    clv_status status = clv_file_read(&text, &size, path, MANIFEST_LIMIT, err);
-    if (status == CLV_OK)
-        status = clv_manifest_parse(out, text, size, path, err);
-    free(text);
-    free(path);
-    return status;
+    CLV_TRY(clv_path_join(path, folder, clv_manifest_name, err));
+    CLV_TRY(clv_file_read(&text, &size, path, MANIFEST_LIMIT, err));
+    return clv_manifest_parse(out, text, size, path, err);
 }

@@ -9,8 +9,7 @@
  * The checksum covers every byte after its closing quote. What mesh and layouts imply (boxes, ranks, file names) is
  * written for other readers, and is verified on reading. Tensors are listed in the order of files and of their data.
  */
-#ifndef CLEAVE_IO_CHECKPOINT_MANIFEST_H
-#define CLEAVE_IO_CHECKPOINT_MANIFEST_H
+#pragma once
 
 #include "cleave/layout.h"
 #include "io/checkpoint/safetensors.h"
@@ -40,7 +39,7 @@ typedef struct clv_manifest_tensor {
     int file;                 /* index into files */
     int rank;                 /* number of dimensions */
     int64_t shape[CLV_MAX_RANK];
-    clv_tensor_placement placement; /* for a dtype that the library lacks: of its bytes */
+    clv_tensor_placement placement; /* for an unsupported dtype: of its bytes */
     int64_t n_parts;
     clv_manifest_part *parts; /* sorted by rank, without empty ones */
 } clv_manifest_tensor;
@@ -59,7 +58,7 @@ typedef struct clv_manifest_rank {
 typedef struct clv_manifest {
     clv_mesh mesh;
     const char *rules; /* name of a preset or text of the rules, for people */
-    const char *index; /* content of model.safetensors.index.json; NULL: there was none */
+    const char *index; /* content of model.safetensors.index.json; NULL: none */
     int n_files;
     clv_manifest_file *files;
     int64_t n_ranks;
@@ -91,5 +90,3 @@ clv_status clv_manifest_read(clv_manifest *out, const char *folder, clv_error *e
 clv_status clv_manifest_write(const clv_manifest *manifest, const char *folder, clv_error *err);
 /* Frees the arrays and the document. */
 void clv_manifest_free(clv_manifest *manifest);
-
-#endif

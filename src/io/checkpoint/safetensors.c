@@ -188,7 +188,7 @@ static clv_status parse_tensors(clv_safetensors *f, clv_error *err)
     return CLV_OK;
 }
 
-/* Refuses a file that is known to be of another kind. */
+/* Rejects a file of another known kind. */
 static clv_status check_kind(const clv_safetensors *f, clv_error *err)
 {
     char bytes[CLV_FILE_KIND_BYTES];
@@ -225,7 +225,7 @@ static clv_status parse_header(clv_safetensors *f, const char *text, size_t size
     /* One member more than MAX_TENSORS, for the metadata. */
     if (clv_json_count_members(text, size) > MAX_TENSORS + 1)
         return clv_fail(err, CLV_ELIMIT, "%s: more than %d tensors", f->path, MAX_TENSORS);
-    if (size > 0 && text[0] == '\xef') /* of a byte order mark, which files of text may have */
+    if (size > 0 && text[0] == '\xef') /* a byte order mark, as text files may have */
         return format_error(f->path, err, "its header does not begin with '{'");
     CLV_TRY(clv_json_parse(&f->header, text, size, CLV_JSON_KEYS_UNIQUE, f->path, err));
     CLV_TRY(clv_json_check_object(f->header, f->path, err));
@@ -241,8 +241,7 @@ static clv_status parse_header(clv_safetensors *f, const char *text, size_t size
 static clv_status read_header(clv_safetensors *f, clv_error *err)
 {
     uint64_t length = 0;
-    clv_status status;
-    char *text;
+    CLV_FREED char *text = NULL;
 
     CLV_TRY(clv_file_open(&f->fd, &f->size, f->path, err));
     CLV_TRY(check_kind(f, err));
@@ -251,11 +250,8 @@ static clv_status read_header(clv_safetensors *f, clv_error *err)
     text = malloc((size_t)length + 1);
     if (text == NULL)
         return clv_fail_memory(err, f->path, (size_t)length);
-    status = clv_file_read_at(f->fd, text, (size_t)length, 8, f->path, err);
-    if (status == CLV_OK)
-        status = parse_header(f, text, (size_t)length, err);
-    free(text);
-    return status;
+    CLV_TRY(clv_file_read_at(f->fd, text, (size_t)length, 8, f->path, err));
+    return parse_header(f, text, (size_t)length, err);
 }
 
 clv_status clv_safetensors_open(clv_safetensors **out, const char *path, clv_error *err)
@@ -400,7 +396,7 @@ static clv_status read_bytes(const clv_safetensors *f, void *out, size_t size, u
 }
 
 /* Reads count elements from `offset` of the file and converts them, a chunk at a time through `staging`; elements may
- * stand at any byte, so they are never read in place. */
+ * be at any byte offset, so they are never read in place. */
 static clv_status read_run(const clv_safetensor *t, uint64_t offset, int64_t count, clv_dtype dtype, char *out,
                            void *staging, clv_error *err)
 {
@@ -433,8 +429,7 @@ static clv_status read_box(const clv_safetensor *t, const int64_t *shape, const 
 clv_status clv_safetensors_read_as(const clv_safetensor *t, int rank, const int64_t *shape, const clv_shard *box,
                                    clv_dtype dtype, void *out, clv_error *err)
 {
-    void *staging = NULL;
-    clv_status status;
+    CLV_FREED void *staging = NULL;
 
     if (!t->readable)
         return clv_fail(err, CLV_EUNSUPPORTED, "%s: %.128s: dtype %s is not supported", t->file->path, t->name,
@@ -454,9 +449,7 @@ clv_status clv_safetensors_read_as(const clv_safetensor *t, int rank, const int6
         if (staging == NULL)
             return clv_fail_memory(err, "a read buffer", CHUNK_BYTES);
     }
-    status = read_box(t, shape, box, dtype, out, staging, err);
-    free(staging);
-    return status;
+    return read_box(t, shape, box, dtype, out, staging, err);
 }
 
 clv_status clv_safetensors_read(const clv_safetensor *t, const clv_shard *box, clv_dtype dtype, void *out,

@@ -6,17 +6,12 @@
  *
  * Files are not trusted: every size in one is checked against the file's own size before anything of that size is
  * allocated. Beyond the format's own limits: at most 8 dimensions, at most 10^6 tensors, no unknown field in an entry,
- * no product of dimensions beyond 2^63 - 1 even beside a dimension of 0.
+ * no product of dimensions beyond 2^63 - 1, even if another dimension is 0.
  */
-#ifndef CLEAVE_IO_CHECKPOINT_SAFETENSORS_H
-#define CLEAVE_IO_CHECKPOINT_SAFETENSORS_H
-
-#include <stdbool.h>
-#include <stdint.h>
+#pragma once
 
 #include "cleave/dtype.h"
 #include "cleave/layout.h"
-#include "cleave/status.h"
 
 enum { CLV_SAFETENSORS_HEADER_MAX = 100000000 }; /* bytes of a header, at most */
 
@@ -71,7 +66,7 @@ int clv_safetensors_by_name(const void *a, const void *b);
 
 /* Reads the elements of a box ([lo, hi) a dimension; NULL for all) into out, row-major and without gaps, converted to
  * `dtype`. Only the bytes of the box are read from the file.
- * @return CLV_ESHAPE for a box that is not within the tensor; CLV_EUNSUPPORTED for a dtype that the library lacks;
+ * @return CLV_ESHAPE for a box that is not within the tensor; CLV_EUNSUPPORTED for an unsupported dtype;
  *         CLV_EIO; CLV_ENOMEM */
 clv_status clv_safetensors_read(const clv_safetensor *tensor, const clv_shard *box, clv_dtype dtype, void *out,
                                 clv_error *err);
@@ -135,5 +130,3 @@ clv_status clv_safetensors_write_as(clv_safetensors_writer *w, int64_t i, int ra
 clv_status clv_safetensors_commit(clv_safetensors_writer *w, clv_error *err);
 /* Removes the unfinished file and frees the writer; does nothing for NULL. */
 void clv_safetensors_abort(clv_safetensors_writer *w);
-
-#endif

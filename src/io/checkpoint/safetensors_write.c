@@ -130,23 +130,22 @@ static clv_status make_header(char **out, clv_safetensors_writer *w, const char 
     return status;
 }
 
-/* number: of the file that another process has begun; -1: a new one. */
+/* number: id of the file that another process has created; -1: creates one. */
 static clv_status start(clv_safetensors_writer *w, const char *path, const clv_metadata_entry *notes, int n_notes,
                         int number, clv_error *err)
 {
-    char *text = NULL;
-    clv_status status = make_header(&text, w, path, notes, n_notes, err);
+    CLV_FREED char *text = NULL;
+    CLV_TRY(make_header(&text, w, path, notes, n_notes, err));
 
-    if (status == CLV_OK && number >= 0)
-        status = clv_atomic_file_join(&w->file, path, number, err);
-    else if (status == CLV_OK)
-        status = clv_atomic_file_open(&w->file, path, err);
-    if (status == CLV_OK && number < 0)
-        status = write_header(w, text, err);
-    for (int64_t i = 0; status == CLV_OK && i <= w->n; i++)
+    if (number >= 0)
+        CLV_TRY(clv_atomic_file_join(&w->file, path, number, err));
+    else
+        CLV_TRY(clv_atomic_file_open(&w->file, path, err));
+    if (number < 0)
+        CLV_TRY(write_header(w, text, err));
+    for (int64_t i = 0; i <= w->n; i++)
         w->begin[i] += 8 + padded_size(text);
-    free(text);
-    return status;
+    return CLV_OK;
 }
 
 clv_status clv_safetensors_make_header(char **text, uint64_t *data_bytes, const clv_tensor_spec *specs, int64_t n,
@@ -188,7 +187,7 @@ static clv_status begin(clv_safetensors_writer **out, const char *path, const cl
     memcpy(w->specs, specs, (size_t)n * sizeof *specs);
     status = start(w, path, notes, n_notes, number, err);
     for (int64_t i = 0; i < n; i++)
-        w->specs[i].name = NULL; /* the caller's, and may be gone from here on */
+        w->specs[i].name = NULL; /* owned by the caller, who may free it from here on */
     if (status != CLV_OK)
         clv_safetensors_abort(w);
     else

@@ -15,14 +15,14 @@
 
 enum { PIECE_ELEMS = 1 << 18 };
 
-/* A part's tensor in its rank file, and whether its checksum has been found right. Two threads may both look: they find
- * the same. */
+/* A part's tensor in its rank file, and whether its checksum was verified. Two threads may both verify it, with the
+ * same result. */
 typedef struct stored_part {
     const clv_safetensor *stored;
     atomic_bool verified;
 } stored_part;
 
-/* An original file, as the reader of its tensors is given it. */
+/* An original file: the argument of the reader of its tensors. */
 typedef struct original {
     const struct clv_sharded_checkpoint *shards;
     clv_safetensors *file;
@@ -104,24 +104,23 @@ static clv_status copy_intersection(const stored_part *held, const clv_shard *pa
                                     const clv_shard *common, clv_dtype dtype, void *out, clv_error *err)
 {
     int64_t elems = clv_shard_elems(common), done = 0, extent[CLV_MAX_RANK];
-    void *buffer = malloc((size_t)(elems < PIECE_ELEMS ? elems : PIECE_ELEMS) * clv_dtype_size(dtype));
-    clv_status status = buffer ? CLV_OK : clv_fail_memory(err, "a read buffer", PIECE_ELEMS * sizeof(double));
+    CLV_FREED void *buffer = malloc((size_t)(elems < PIECE_ELEMS ? elems : PIECE_ELEMS) * clv_dtype_size(dtype));
+    if (!buffer)
+        return clv_fail_memory(err, "a read buffer", PIECE_ELEMS * sizeof(double));
     clv_shard piece;
 
     for (int d = 0; d < part->rank; d++)
         extent[d] = part->hi[d] - part->lo[d];
-    while (status == CLV_OK && clv_box_next_chunk(&piece, &done, common, PIECE_ELEMS)) {
+    while (clv_box_next_chunk(&piece, &done, common, PIECE_ELEMS)) {
         clv_shard within = piece;
         for (int d = 0; d < part->rank; d++) {
             within.lo[d] -= part->lo[d];
             within.hi[d] -= part->lo[d];
         }
-        status = clv_safetensors_read_as(held->stored, part->rank, extent, &within, dtype, buffer, err);
-        if (status == CLV_OK)
-            clv_box_copy(out, box, buffer, &piece, &piece, clv_dtype_size(dtype));
+        CLV_TRY(clv_safetensors_read_as(held->stored, part->rank, extent, &within, dtype, buffer, err));
+        clv_box_copy(out, box, buffer, &piece, &piece, clv_dtype_size(dtype));
     }
-    free(buffer);
-    return status;
+    return CLV_OK;
 }
 
 /* A box of the manifest's view. */
@@ -168,30 +167,24 @@ static clv_status read_tensor(const void *arg, const clv_safetensor *tensor, int
 static clv_status open_rank(clv_sharded_checkpoint *s, int64_t rank, clv_error *err)
 {
     const clv_manifest_rank *expected = &s->manifest.ranks[rank];
-    char name[CLV_RANK_FILE_SIZE], sum[CLV_CHECKSUM_SIZE], *text = NULL;
+    char name[CLV_RANK_FILE_SIZE], path[CLV_PATH_SIZE], sum[CLV_CHECKSUM_SIZE];
+    CLV_FREED char *text = NULL;
     size_t size = 0;
 
     clv_rank_file_name(name, rank, s->manifest.n_ranks);
-    char *path = clv_path_join(s->folder, name);
-    clv_status status =
-        path != NULL ? clv_file_check_inside(s->folder, path, err) : clv_fail_memory(err, "a path", sizeof name);
-    if (status == CLV_OK)
-        status = clv_safetensors_open(&s->ranks[rank], path, err);
-    if (status == CLV_OK && clv_safetensors_file_bytes(s->ranks[rank]) != expected->bytes)
-        status = clv_fail(err, CLV_EFORMAT, "%s: %llu bytes, %s says %llu", path,
-                          (unsigned long long)clv_safetensors_file_bytes(s->ranks[rank]), clv_manifest_name,
-                          (unsigned long long)expected->bytes);
-    if (status == CLV_OK)
-        status = clv_safetensors_header(&text, &size, s->ranks[rank], err);
-    if (status == CLV_OK) {
-        clv_checksum_of(sum, text, size);
-        if (strcmp(sum, expected->header) != 0)
-            status = clv_fail(err, CLV_EFORMAT, "%s: its header is not the one that %s was written with: damaged", path,
-                              clv_manifest_name);
-    }
-    free(text);
-    free(path);
-    return status;
+    CLV_TRY(clv_path_join(path, s->folder, name, err));
+    CLV_TRY(clv_file_check_inside(s->folder, path, err));
+    CLV_TRY(clv_safetensors_open(&s->ranks[rank], path, err));
+    if (clv_safetensors_file_bytes(s->ranks[rank]) != expected->bytes)
+        return clv_fail(err, CLV_EFORMAT, "%s: %llu bytes, %s says %llu", path,
+                        (unsigned long long)clv_safetensors_file_bytes(s->ranks[rank]), clv_manifest_name,
+                        (unsigned long long)expected->bytes);
+    CLV_TRY(clv_safetensors_header(&text, &size, s->ranks[rank], err));
+    clv_checksum_of(sum, text, size);
+    if (strcmp(sum, expected->header) != 0)
+        return clv_fail(err, CLV_EFORMAT, "%s: its header is not the one that %s was written with: damaged", path,
+                        clv_manifest_name);
+    return CLV_OK;
 }
 
 /* The tensors of an original file must be those that the manifest lists for it. */
@@ -259,7 +252,7 @@ static clv_status find_parts(clv_sharded_checkpoint *s, int64_t index, clv_error
     return CLV_OK;
 }
 
-/* A part has its tensor's dtype; u8 stands for those that the library lacks. */
+/* A part has its tensor's dtype, or u8 if the library does not support that. */
 static clv_status check_dtypes(const clv_sharded_checkpoint *s, int file, clv_error *err)
 {
     const original *o = &s->originals[file];

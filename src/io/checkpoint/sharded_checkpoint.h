@@ -5,8 +5,7 @@
  * a reader may use any tensor-parallel degree. The first read of a part verifies its checksum, before any element of it
  * is returned.
  */
-#ifndef CLEAVE_IO_CHECKPOINT_SHARDED_CHECKPOINT_H
-#define CLEAVE_IO_CHECKPOINT_SHARDED_CHECKPOINT_H
+#pragma once
 
 #include "io/checkpoint/manifest.h"
 
@@ -32,7 +31,7 @@ clv_safetensors *clv_sharded_checkpoint_file(const clv_sharded_checkpoint *shard
 typedef struct clv_sharded_write_options {
     clv_mesh mesh;
     const char *rules;                      /* for the manifest */
-    const char *index;                      /* the index file's text; NULL: there is none */
+    const char *index;                      /* the index file's text; NULL: none */
     const clv_tensor_placement *placements; /* of each tensor, file by file, in the order of clv_safetensors_at */
     clv_progress_callback *progress;        /* called with bytes written; NULL: none */
     void *progress_arg;
@@ -56,5 +55,3 @@ clv_manifest *clv_sharded_writer_manifest(clv_sharded_writer *writer);
 clv_status clv_sharded_writer_write_manifest(const clv_sharded_writer *writer, clv_error *err);
 /* Does nothing for NULL. */
 void clv_sharded_writer_free(clv_sharded_writer *writer);
-
-#endif

@@ -11,7 +11,7 @@
 
 enum { PIECE_BYTES = 4 << 20 };
 
-/* A checkpoint on its way into rank files. */
+/* A checkpoint that is being written as rank files. */
 struct clv_sharded_writer {
     char *folder;
     const clv_safetensors *const *files;
@@ -27,23 +27,21 @@ typedef clv_sharded_writer writing;
 
 /* ---- the table of contents ---- */
 
-/* Rank files hold the tensors of all files side by side. */
+/* Checks that names differ: a rank file holds tensors of all files. */
 static clv_status check_names(const writing *w, clv_error *err)
 {
     size_t n = (size_t)w->manifest.n_tensors;
-    const clv_safetensor **sorted = malloc((n + 1) * sizeof(const clv_safetensor *));
-    clv_status status = CLV_OK;
+    CLV_FREED const clv_safetensor **sorted = malloc((n + 1) * sizeof(const clv_safetensor *));
 
     if (sorted == NULL)
         return clv_fail_memory(err, "names of tensors", n * sizeof(const clv_safetensor *));
     memcpy(sorted, w->source, n * sizeof(const clv_safetensor *));
     qsort(sorted, n, sizeof(const clv_safetensor *), clv_safetensors_by_name);
-    for (size_t i = 1; status == CLV_OK && i < n; i++)
+    for (size_t i = 1; i < n; i++)
         if (clv_safetensors_by_name(&sorted[i - 1], &sorted[i]) == 0)
-            status = clv_fail(err, CLV_EUNSUPPORTED, "two of the files have a tensor %.128s; valid: names that differ",
-                              sorted[i]->name);
-    free(sorted);
-    return status;
+            return clv_fail(err, CLV_EUNSUPPORTED, "two of the files have a tensor %.128s; valid: names that differ",
+                            sorted[i]->name);
+    return CLV_OK;
 }
 
 static clv_status add_tensor(writing *w, const clv_safetensor *source, int file, clv_error *err)
@@ -99,7 +97,7 @@ static clv_status collect_files(writing *w, const char *const *names, int n, clv
 
 /* ---- rank files ---- */
 
-/* Moves a part, piece by piece, and sums it up on the way. */
+/* Copies a part in pieces, and computes its checksum. */
 static clv_status write_part(writing *w, clv_safetensors_writer *writer, int64_t index, const clv_safetensor *source,
                              const clv_tensor_placement *p, clv_manifest_part *part, clv_error *err)
 {
@@ -174,7 +172,7 @@ static clv_status write_parts(writing *w, clv_safetensors_writer *writer, int64_
     return CLV_OK;
 }
 
-/* What the manifest says of the file as a whole is read back from it. */
+/* Reads back the size and header checksum of a rank file for the manifest. */
 static clv_status checksum_rank_file(clv_manifest_rank *rank, const char *path, clv_error *err)
 {
     clv_safetensors *file;
@@ -194,26 +192,20 @@ static clv_status checksum_rank_file(clv_manifest_rank *rank, const char *path, 
 
 static clv_status write_rank(writing *w, int64_t rank, clv_tensor_spec *specs, clv_error *err)
 {
-    char name[CLV_RANK_FILE_SIZE];
+    char name[CLV_RANK_FILE_SIZE], path[CLV_PATH_SIZE];
     clv_safetensors_writer *writer;
     int64_t n = specs_of(specs, w, rank);
 
     clv_rank_file_name(name, rank, w->manifest.n_ranks);
-    char *path = clv_path_join(w->folder, name);
-    if (path == NULL)
-        return clv_fail_memory(err, "a path", sizeof name);
-    clv_status status = clv_safetensors_create(&writer, path, specs, n, err);
-    if (status == CLV_OK) {
-        status = write_parts(w, writer, rank, err);
-        if (status == CLV_OK)
-            status = clv_safetensors_commit(writer, err);
-        else
-            clv_safetensors_abort(writer);
+    CLV_TRY(clv_path_join(path, w->folder, name, err));
+    CLV_TRY(clv_safetensors_create(&writer, path, specs, n, err));
+    clv_status status = write_parts(w, writer, rank, err);
+    if (status != CLV_OK) {
+        clv_safetensors_abort(writer);
+        return status;
     }
-    if (status == CLV_OK)
-        status = checksum_rank_file(&w->manifest.ranks[rank], path, err);
-    free(path);
-    return status;
+    CLV_TRY(clv_safetensors_commit(writer, err));
+    return checksum_rank_file(&w->manifest.ranks[rank], path, err);
 }
 
 clv_status clv_sharded_writer_write_ranks(clv_sharded_writer *w, int64_t first, int64_t last, clv_error *err)

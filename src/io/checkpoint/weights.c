@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "io/files/file.h"
+#include "io/files/atomic_folder.h"
 #include "io/files/file_kind.h"
 #include "io/json/json.h"
 
@@ -26,7 +27,7 @@ struct clv_weights {
     clv_safetensors **files;
     char **names;                   /* of the files, within the folder */
     json_t *index;                  /* NULL for a single file */
-    clv_sharded_checkpoint *shards; /* whose files these are; NULL: they are their own */
+    clv_sharded_checkpoint *shards; /* owns the files; NULL: not sharded */
     const clv_safetensor **by_name; /* sorted, each name once */
     int64_t n_names;
     size_t prefix;    /* characters of a wrapper's prefix, which all names have */
@@ -50,26 +51,26 @@ static clv_status check_listed(const clv_weights *w, const char *name, const cha
 
 static clv_status open_file(clv_weights *w, const char *name, bool untrusted, clv_error *err)
 {
+    char path[CLV_PATH_SIZE];
     clv_safetensors **files = realloc(w->files, (size_t)(w->n_files + 1) * sizeof *files);
     if (files != NULL)
         w->files = files;
     char **names = realloc(w->names, (size_t)(w->n_files + 1) * sizeof *names);
     if (names != NULL)
         w->names = names;
-    char *path = clv_path_join(w->folder, name), *copy = strdup(name);
-    clv_status status = CLV_OK;
-
-    if (files == NULL || names == NULL || path == NULL || copy == NULL)
-        status = clv_fail_memory(err, name, strlen(name));
-    if (status == CLV_OK && untrusted)
-        status = check_listed(w, name, path, err);
+    if (files == NULL || names == NULL)
+        return clv_fail_memory(err, name, strlen(name));
+    CLV_TRY(clv_path_join(path, w->folder, name, err));
+    if (untrusted)
+        CLV_TRY(check_listed(w, name, path, err));
+    w->names[w->n_files] = strdup(name);
+    if (w->names[w->n_files] == NULL)
+        return clv_fail_memory(err, name, strlen(name));
+    clv_status status = clv_safetensors_open(&w->files[w->n_files], path, err);
     if (status == CLV_OK)
-        status = clv_safetensors_open(&w->files[w->n_files], path, err);
-    if (status == CLV_OK)
-        w->names[w->n_files++] = copy;
+        w->n_files++;
     else
-        free(copy);
-    free(path);
+        free(w->names[w->n_files]);
     return status;
 }
 
@@ -81,8 +82,7 @@ static clv_safetensors *file_named(const clv_weights *w, const char *name)
     return NULL;
 }
 
-/* Opens the files that the index names. Which tensors they have is theirs to say: indexes are copied from models that
- * had others. */
+/* Opens the files that the index names. The files decide which tensors there are: indexes are copied between models. */
 static clv_status open_listed(clv_weights *w, const char *path, clv_error *err)
 {
     const char *tensor;
@@ -114,7 +114,7 @@ static clv_status open_indexed(clv_weights *w, const char *path, clv_error *err)
     return open_listed(w, path, err);
 }
 
-/* The files that a sharded checkpoint was made of; the shards keep their own. */
+/* The original files of a sharded checkpoint, which owns them. */
 static clv_status open_shards(clv_weights *w, clv_error *err)
 {
     CLV_TRY(clv_sharded_checkpoint_open(&w->shards, w->folder, err));
@@ -140,18 +140,11 @@ static clv_status open_shards(clv_weights *w, clv_error *err)
 
 bool clv_weights_exist(const char *folder)
 {
-    static const char *const names[] = {clv_weights_single_name, clv_weights_index_name, clv_manifest_name};
-    bool exist = false;
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char *path = clv_path_join(folder, names[i]);
-        exist = exist || (path != NULL && access(path, F_OK) == 0);
-        free(path);
-    }
-    return exist;
+    return clv_folder_has(folder, clv_weights_single_name) || clv_folder_has(folder, clv_weights_index_name) ||
+           clv_folder_has(folder, clv_manifest_name);
 }
 
-/* Names of weights in forms that cannot be read. */
+/* Names of weights in unsupported formats. */
 static const struct other_form {
     const char *pattern;
     clv_file_kind kind;
@@ -165,7 +158,7 @@ static const struct other_form {
     {"*.safetensors", CLV_FILE_SAFETENSORS},
 };
 
-/* CLV_ENOTFOUND for a folder with weights in another form, or under another name; else CLV_OK. */
+/* CLV_ENOTFOUND for a folder with weights in an unsupported format, or under another name; else CLV_OK. */
 static clv_status refuse_other_form(const char *folder, const char *name, clv_error *err)
 {
     if (strcmp(name, "adapter_model.safetensors") == 0)
@@ -200,15 +193,19 @@ clv_status clv_weights_check_format(const char *folder, clv_error *err)
     return status;
 }
 
-/* The form that the folder has; two of them are one too many. */
-static clv_status open_form(clv_weights *w, const char *single, const char *index, const char *manifest, clv_error *err)
+static clv_status open_folder(clv_weights *w, clv_error *err)
 {
-    bool is_single = access(single, F_OK) == 0, is_indexed = access(index, F_OK) == 0;
+    char single[CLV_PATH_SIZE], index[CLV_PATH_SIZE];
+    bool is_single, is_indexed, is_sharded = clv_folder_has(w->folder, clv_manifest_name);
 
-    if (access(manifest, F_OK) == 0 && (is_single || is_indexed))
+    CLV_TRY(clv_path_join(single, w->folder, clv_weights_single_name, err));
+    CLV_TRY(clv_path_join(index, w->folder, clv_weights_index_name, err));
+    is_single = access(single, F_OK) == 0;
+    is_indexed = access(index, F_OK) == 0;
+    if (is_sharded && (is_single || is_indexed))
         return clv_fail(err, CLV_EFORMAT, "%s: has both %s and %s (or its index); valid: either", w->folder,
                         clv_manifest_name, clv_weights_single_name);
-    if (access(manifest, F_OK) == 0)
+    if (is_sharded)
         return open_shards(w, err);
     if (is_single)
         return open_file(w, clv_weights_single_name, false, err);
@@ -219,21 +216,6 @@ static clv_status open_form(clv_weights *w, const char *single, const char *inde
     CLV_TRY(clv_weights_check_format(w->folder, err));
     return clv_fail(err, CLV_ENOTFOUND, "%s: a folder with %s (or its .index.json, or %s) is needed", w->folder,
                     clv_weights_single_name, clv_manifest_name);
-}
-
-static clv_status open_folder(clv_weights *w, clv_error *err)
-{
-    char *single = clv_path_join(w->folder, clv_weights_single_name),
-         *index = clv_path_join(w->folder, clv_weights_index_name);
-    char *manifest = clv_path_join(w->folder, clv_manifest_name);
-    clv_status status = single != NULL && index != NULL && manifest != NULL
-                            ? open_form(w, single, index, manifest, err)
-                            : clv_fail_memory(err, w->folder, strlen(w->folder));
-
-    free(single);
-    free(index);
-    free(manifest);
-    return status;
 }
 
 /* ---- names ---- */
@@ -255,7 +237,7 @@ static bool is_listed(const clv_weights *w, const clv_safetensor *t)
     return file != NULL && strcmp(file, file_name_of(w, t)) == 0;
 }
 
-/* Of two tensors of one name: the one where the index has it, else that of the last file, as transformers takes it. */
+/* Picks one of two tensors of one name: by the index, else the last file, as transformers does. */
 static const clv_safetensor *either(const clv_weights *w, const clv_safetensor *a, const clv_safetensor *b)
 {
     if (is_listed(w, a) != is_listed(w, b))
@@ -283,7 +265,7 @@ static clv_status sort_names(clv_weights *w, clv_error *err)
     return CLV_OK;
 }
 
-/* What torch.compile and DistributedDataParallel put before the names of all that they wrap. */
+/* Prefixes that torch.compile and DistributedDataParallel add to all names. */
 static const char *const wrappers[] = {"_orig_mod.", "module."};
 
 static bool all_begin(const clv_weights *w, size_t at, const char *wrapper)
@@ -317,7 +299,7 @@ static void find_missing(clv_weights *w)
     }
 }
 
-/* Of files that are open. */
+/* Indexes the tensors of open files by name. */
 static clv_status index_names(clv_weights *w, clv_error *err)
 {
     CLV_TRY(sort_names(w, err));
@@ -352,7 +334,7 @@ clv_status clv_weights_open(clv_weights **out, const char *folder, clv_error *er
     return open_with(out, folder, open_folder, err);
 }
 
-/* Room for one file of this name. */
+/* Weights with room for one file of this name. */
 static clv_status alloc_single_file(clv_weights *w, const char *name, clv_error *err)
 {
     w->files = calloc(1, sizeof *w->files);
@@ -391,7 +373,7 @@ clv_status clv_weights_from_file(clv_weights **out, clv_safetensors *file, const
         *out = w;
         return CLV_OK;
     }
-    w->n_files = 0; /* the file stays the caller's */
+    w->n_files = 0; /* the caller keeps the file */
     clv_weights_close(w);
     return status;
 }
@@ -431,7 +413,7 @@ clv_status clv_weights_map(clv_weights *w, clv_error *err)
     return CLV_OK;
 }
 
-/* By the part of names from `at` on, which all have the same before it. */
+/* Finds a name by its part from `at` on; all names are equal before that. */
 static const clv_safetensor *find_from(const clv_weights *w, size_t at, const char *name)
 {
     int64_t lo = 0, hi = w->n_names;
@@ -521,6 +503,7 @@ bool clv_weights_owns(const clv_weights *w, const char *name)
 clv_status clv_weights_index_json(char **text, const clv_weights *w, clv_error *err)
 {
     const clv_manifest *m = clv_weights_manifest(w);
+    char path[CLV_PATH_SIZE];
     size_t size = 0;
 
     *text = NULL;
@@ -530,11 +513,8 @@ clv_status clv_weights_index_json(char **text, const clv_weights *w, clv_error *
         *text = strdup(m->index);
         return *text != NULL ? CLV_OK : clv_fail_memory(err, clv_weights_index_name, strlen(m->index));
     }
-    char *path = clv_path_join(w->folder, clv_weights_index_name);
-    clv_status status = path != NULL ? clv_file_read(text, &size, path, INDEX_LIMIT, err)
-                                     : clv_fail_memory(err, clv_weights_index_name, strlen(w->folder));
-    free(path);
-    return status;
+    CLV_TRY(clv_path_join(path, w->folder, clv_weights_index_name, err));
+    return clv_file_read(text, &size, path, INDEX_LIMIT, err);
 }
 
 int64_t clv_weights_count(const clv_weights *w)

@@ -4,8 +4,7 @@
  * The index lists the files; the files themselves list the tensors, which may differ from those in the index. The index
  * may name only files in the folder, no paths; links are followed, as those of a hub's cache.
  */
-#ifndef CLEAVE_IO_CHECKPOINT_WEIGHTS_H
-#define CLEAVE_IO_CHECKPOINT_WEIGHTS_H
+#pragma once
 
 #include "io/checkpoint/safetensors.h"
 #include "io/checkpoint/sharded_checkpoint.h"
@@ -72,5 +71,3 @@ const clv_safetensor *clv_weights_at(const clv_weights *weights, int64_t i);
 /* Returns the index of a tensor for clv_weights_at; -1 if its file is not among them. */
 int64_t clv_weights_index_of(const clv_weights *weights, const clv_safetensor *tensor);
 uint64_t clv_weights_bytes_read(const clv_weights *weights);
-
-#endif

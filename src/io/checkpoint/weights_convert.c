@@ -56,13 +56,11 @@ static clv_status write_content(merging *m, const clv_atomic_file *to, const clv
 static clv_status write_file(merging *m, const clv_safetensors *file, const char *name, clv_error *err)
 {
     clv_atomic_file to = {.fd = -1};
-    char *path = clv_path_join(m->folder, name);
-    clv_status status =
-        path != NULL ? clv_atomic_file_open(&to, path, err) : clv_fail_memory(err, "a path", strlen(name));
+    char path[CLV_PATH_SIZE];
 
-    free(path);
-    CLV_TRY(status);
-    status = write_content(m, &to, file, err);
+    CLV_TRY(clv_path_join(path, m->folder, name, err));
+    CLV_TRY(clv_atomic_file_open(&to, path, err));
+    clv_status status = write_content(m, &to, file, err);
     if (status == CLV_OK)
         return clv_atomic_file_commit(&to, err);
     clv_atomic_file_abort(&to);
@@ -71,17 +69,14 @@ static clv_status write_file(merging *m, const clv_safetensors *file, const char
 
 static clv_status write_index(const merging *m, const clv_weights *w, clv_error *err)
 {
-    char *text = NULL;
+    char path[CLV_PATH_SIZE];
+    CLV_FREED char *text = NULL;
 
     CLV_TRY(clv_weights_index_json(&text, w, err));
     if (text == NULL)
         return CLV_OK;
-    char *path = clv_path_join(m->folder, clv_weights_index_name);
-    clv_status status =
-        path != NULL ? clv_file_write(path, text, strlen(text), err) : clv_fail_memory(err, "a path", strlen(text));
-    free(path);
-    free(text);
-    return status;
+    CLV_TRY(clv_path_join(path, m->folder, clv_weights_index_name, err));
+    return clv_file_write(path, text, strlen(text), err);
 }
 
 clv_status clv_weights_merge(const clv_weights *w, const char *folder, clv_progress_callback *progress,
@@ -106,23 +101,18 @@ clv_status clv_weights_shard(const clv_weights *w, const char *folder, const clv
                              clv_error *err)
 {
     size_t n = (size_t)clv_weights_file_count(w);
-    const clv_safetensors **files = calloc(n + 1, sizeof(const clv_safetensors *));
-    const char **names = calloc(n + 1, sizeof(const char *));
+    CLV_FREED const clv_safetensors **files = calloc(n + 1, sizeof(const clv_safetensors *));
+    CLV_FREED const char **names = calloc(n + 1, sizeof(const char *));
+    CLV_FREED char *index = NULL;
     clv_sharded_write_options with_index = *options;
-    char *index = NULL;
-    clv_status status = clv_weights_index_json(&index, w, err);
 
-    if (status == CLV_OK && (files == NULL || names == NULL))
-        status = clv_fail_memory(err, "the files", n * sizeof(const char *));
-    for (size_t i = 0; files != NULL && names != NULL && i < n; i++) {
+    if (files == NULL || names == NULL)
+        return clv_fail_memory(err, "the files", n * sizeof(const char *));
+    CLV_TRY(clv_weights_index_json(&index, w, err));
+    for (size_t i = 0; i < n; i++) {
         files[i] = clv_weights_file(w, (int)i);
         names[i] = clv_weights_file_name(w, (int)i);
     }
     with_index.index = index;
-    if (status == CLV_OK)
-        status = clv_sharded_write(folder, files, names, (int)n, &with_index, err);
-    free(index);
-    free(files);
-    free(names);
-    return status;
+    return clv_sharded_write(folder, files, names, (int)n, &with_index, err);
 }

@@ -71,7 +71,7 @@ static json_t *hex_of(uint64_t value)
     return json_string(text);
 }
 
-/* Names are of programs, whose authors may write what they like. */
+/* Names come from programs and may hold any bytes. */
 static json_t *text_of(const char *text)
 {
     json_t *s = json_string(text);
@@ -156,13 +156,11 @@ static json_t *document_of(const clv_flight_dump *d)
 clv_status clv_flight_dump_write(const clv_flight_dump *d, const char *path, clv_error *err)
 {
     json_t *document = document_of(d);
-    char *text = document ? json_dumps(document, JSON_COMPACT) : NULL;
+    CLV_FREED char *text = document ? json_dumps(document, JSON_COMPACT) : NULL;
     json_decref(document);
     if (!text)
         return clv_fail_memory(err, "a flight recorder's dump", sizeof *d->of->records * 256);
-    clv_status status = clv_file_write_without_fsync(path, text, strlen(text), err);
-    free(text);
-    return status;
+    return clv_file_write_without_fsync(path, text, strlen(text), err);
 }
 
 /* ---- reading ---- */
@@ -273,7 +271,7 @@ static clv_status read_rank(clv_flight_rank_dump *r, const clv_flight_dump *d, c
     return CLV_OK;
 }
 
-/* Every rank once. */
+/* Checks that the groups hold every rank once. */
 static clv_status read_set(clv_flight_dump *d, int set, const json_t *groups, const char *path, clv_error *err)
 {
     int32_t *members = d->members + (int64_t)set * d->ranks, *group_of = d->group_of + (int64_t)set * d->ranks;
@@ -360,7 +358,7 @@ clv_status clv_flight_dump_read(clv_flight_dump *out, const char *path, clv_erro
         (int64_t)json_array_size(of) > out->ranks)
         return bad(path, "the group sets, or the ranks, are missing", err);
     int n_sets = (int)json_array_size(sets), n_local_ranks = (int)json_array_size(of);
-    if ((int64_t)n_sets * out->ranks > FILE_LIMIT / 2) /* each takes two bytes of the file at least */
+    if ((int64_t)n_sets * out->ranks > FILE_LIMIT / 2) /* each takes at least two bytes of the file */
         return bad(path, "more group sets than fit", err);
     CLV_TRY(alloc_sets(out, n_sets, n_local_ranks, err));
     for (int s = 0; s < n_sets; s++)

@@ -1,12 +1,10 @@
 /* flight_file.h - flight recorder dump file: reads and writes the last instructions and collectives of one process's
  * ranks as JSON.
  */
-#ifndef CLEAVE_IO_DIAGNOSTICS_FLIGHT_FILE_H
-#define CLEAVE_IO_DIAGNOSTICS_FLIGHT_FILE_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "cleave/status.h"
 
@@ -68,5 +66,3 @@ clv_status clv_flight_dump_write(const clv_flight_dump *d, const char *path, clv
 /* Freed by clv_flight_dump_free, also on failure. @return CLV_EFORMAT, CLV_EUNSUPPORTED (another version),
  * clv_json_load's */
 clv_status clv_flight_dump_read(clv_flight_dump *out, const char *path, clv_error *err);
-
-#endif

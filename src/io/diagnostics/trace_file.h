@@ -1,9 +1,7 @@
 /* trace_file.h - trace file: writes session events as a Chrome/Perfetto trace, reads it back as a summary table. */
-#ifndef CLEAVE_IO_DIAGNOSTICS_TRACE_FILE_H
-#define CLEAVE_IO_DIAGNOSTICS_TRACE_FILE_H
+#pragma once
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "cleave/status.h"
 
@@ -60,11 +58,11 @@ typedef struct clv_trace_seconds {
 typedef struct clv_trace_content {
     const char *mesh;
     int ranks, processes;
-    int seen;              /* ranks that events are of */
+    int seen;              /* ranks with events */
     const int *process_of; /* [ranks] */
     int64_t steps, dropped_events;
     bool aligned;                                       /* clocks of other hosts were set by the ends of collectives */
-    const char *machine;                                /* that predictions are for */
+    const char *machine;                                /* of the predictions */
     clv_trace_seconds predicted[CLV_TRACE_PLACE_COUNT]; /* of a step, mean */
     int n_programs;
     clv_trace_program *programs;
@@ -76,9 +74,9 @@ clv_status clv_trace_file_write(clv_trace_content *content, const char *path, cl
 
 /* Times of a part of the model: means over ranks and steps, in seconds. */
 typedef struct clv_trace_sums {
-    double compute, moving, waiting, overlapped; /* waiting: of communication what is not moving */
-    double stealing;                             /* of waiting: at pieces of others' work */
-    double bytes;                                /* of the rank that gets most, a step */
+    double compute, moving, waiting, overlapped; /* waiting: communication time in which nothing moves */
+    double stealing;                             /* part of waiting spent on stolen tasks */
+    double bytes;                                /* a step, on the rank that receives most */
     int64_t collectives;                         /* a step of a rank */
     clv_trace_seconds predicted;
 } clv_trace_sums;
@@ -86,7 +84,7 @@ typedef struct clv_trace_sums {
 /* Times of one kind of op or collective. */
 typedef struct clv_trace_op_sums {
     char name[64];
-    double calls, seconds, waiting, stealing; /* a step of a rank; each includes the next, from seconds on */
+    double calls, seconds, waiting, stealing; /* a step, on a rank; seconds include waiting, which includes stealing */
 } clv_trace_op_sums;
 
 enum { CLV_TRACE_OP_KINDS = 128 };
@@ -102,5 +100,3 @@ typedef struct clv_trace_table {
 
 /* @return CLV_EFORMAT, CLV_EUNSUPPORTED (another version), clv_json_load's */
 clv_status clv_trace_file_read(clv_trace_table *out, const char *path, clv_error *err);
-
-#endif

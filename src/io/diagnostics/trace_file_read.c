@@ -59,7 +59,7 @@ static clv_status read_head(clv_trace_table *t, const json_t *document, const ch
 
 /* ---- events ---- */
 
-/* Those of these kinds are counted; others are for who looks at the trace. */
+/* Event kinds that are counted; the others are for people who view the trace. */
 typedef enum category { COMPUTE, COLLECTIVE, WAITING, TRANSFER, STEP, CATEGORIES } category;
 
 static category category_of(const json_t *event)
@@ -83,7 +83,7 @@ static clv_status read_place(clv_trace_place *out, const json_t *args, const cha
     return bad(path, i, "has no \"part\" that is known", err);
 }
 
-/* Seconds of a wait, of `seconds` in all, that went into others' work. */
+/* Seconds of a wait of `seconds` that were spent on stolen tasks. */
 static double stealing_of(double seconds, const json_t *args)
 {
     return fmin(seconds, fmax(0, 1e-6 * json_number_value(json_object_get(args, "stealing"))));
@@ -108,7 +108,7 @@ static void add(clv_trace_sums *sums, category cat, double seconds, const json_t
     }
 }
 
-/* What is known of a kind so far; NULL: of too many kinds this one is left out. */
+/* The sums of a kind; NULL: there are too many kinds. */
 static clv_trace_op_sums *sums_of_kind(clv_trace_table *t, const char *kind)
 {
     for (int i = 0; i < t->n_kinds; i++)
@@ -121,7 +121,7 @@ static clv_trace_op_sums *sums_of_kind(clv_trace_table *t, const char *kind)
     return sums;
 }
 
-/* A transfer beside ops takes no time of theirs. */
+/* An overlapped transfer takes no time from ops. */
 static void add_to_kind(clv_trace_table *t, category cat, double seconds, const json_t *args)
 {
     const char *kind = json_string_value(json_object_get(args, "kind"));
@@ -166,7 +166,7 @@ static int longest_first(const void *a, const void *b)
     return x->seconds != y->seconds ? (x->seconds < y->seconds ? 1 : -1) : strcmp(x->name, y->name);
 }
 
-/* Waiting lies in what waits. */
+/* A wait lies within the event that waits. */
 static void average(clv_trace_table *t)
 {
     double n = (double)t->steps * (double)t->seen;
@@ -206,10 +206,8 @@ static clv_status read_document(clv_trace_table *t, const json_t *document, cons
 
 clv_status clv_trace_file_read(clv_trace_table *out, const char *path, clv_error *err)
 {
-    json_t *document = NULL;
+    json_auto_t *document = NULL;
     *out = (clv_trace_table){0};
     CLV_TRY(clv_json_load(&document, path, FILE_LIMIT, err));
-    clv_status status = read_document(out, document, path, err);
-    json_decref(document);
-    return status;
+    return read_document(out, document, path, err);
 }

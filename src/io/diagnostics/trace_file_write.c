@@ -43,7 +43,7 @@ static clv_status flush(writer *w)
 
 static clv_status emit(writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* A piece is at most LINE bytes. */
+/* Writes a piece of at most LINE bytes. */
 static clv_status emit(writer *w, const char *format, ...)
 {
     va_list list;
@@ -58,7 +58,7 @@ static clv_status emit(writer *w, const char *format, ...)
     return CLV_OK;
 }
 
-/* Quoted, for the caller to free; NULL: no memory. Names are of programs, whose authors may write what they like. */
+/* Quotes a name, which may hold any bytes; the caller frees it; NULL: no memory. */
 static char *quote(const char *text)
 {
     json_t *s = json_string(text);
@@ -108,20 +108,17 @@ static clv_status emit_predicted(writer *w)
 static clv_status emit_header(writer *w)
 {
     const clv_trace_content *c = w->content;
-    char *mesh = quote(c->mesh), *machine = quote(c->machine);
-    clv_status status = mesh && machine ? CLV_OK : clv_fail_memory(w->err, "a trace", strlen(c->mesh));
-    if (status == CLV_OK)
-        status = emit(w,
-                      "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"cleave_trace\":1,\"mesh\":%s,\"ranks\":%d,"
-                      "\"seen\":%d,\"processes\":%d,\"steps\":%" PRId64 ",\"dropped_events\":%" PRId64
-                      ",\"clocks\":\"%s\",\"machine\":%s,",
-                      mesh, c->ranks, c->seen, c->processes, c->steps, c->dropped_events,
-                      c->aligned ? "aligned" : "one", machine);
-    free(mesh);
-    free(machine);
-    if (status == CLV_OK)
-        status = emit_predicted(w);
-    return status == CLV_OK ? emit(w, "},\n\"traceEvents\":[") : status;
+    CLV_FREED char *mesh = quote(c->mesh), *machine = quote(c->machine);
+    if (!mesh || !machine)
+        return clv_fail_memory(w->err, "a trace", strlen(c->mesh));
+    CLV_TRY(emit(w,
+                 "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"cleave_trace\":1,\"mesh\":%s,\"ranks\":%d,"
+                 "\"seen\":%d,\"processes\":%d,\"steps\":%" PRId64 ",\"dropped_events\":%" PRId64
+                 ",\"clocks\":\"%s\",\"machine\":%s,",
+                 mesh, c->ranks, c->seen, c->processes, c->steps, c->dropped_events, c->aligned ? "aligned" : "one",
+                 machine));
+    CLV_TRY(emit_predicted(w));
+    return emit(w, "},\n\"traceEvents\":[");
 }
 
 static clv_status begin_event(writer *w)
@@ -131,7 +128,7 @@ static clv_status begin_event(writer *w)
     return emit(w, "%s\n", comma ? "," : "");
 }
 
-/* A row: a rank, or a lane of what moves beside its ops. */
+/* A row: a rank, or a lane of overlapped transfers. */
 static clv_status emit_row(writer *w, int rank, int lane, int lanes)
 {
     const clv_trace_content *c = w->content;
@@ -164,13 +161,13 @@ static clv_status emit_slice(writer *w, const clv_trace_event *e, int lane, cons
                 (int)(took % 1000));
 }
 
-/* As much in so many nanoseconds as rates are written: 10^9 a second. */
+/* A rate per second in units of 10^9. */
 static double rate(double amount, int64_t ns)
 {
     return ns > 0 ? amount / (double)ns : 0;
 }
 
-/* What it moved, or worked. waited_ns: of its time. */
+/* The bytes that it moved, or its flops. waited_ns: part of its time. */
 static clv_status emit_amounts(writer *w, const clv_trace_op *op, const clv_trace_event *e, int64_t waited_ns)
 {
     int64_t ns = e->ended_ns - e->begun_ns - waited_ns;
@@ -205,7 +202,7 @@ static clv_status emit_op(writer *w, const clv_trace_event *e, int64_t waited_ns
     return emit(w, "}}");
 }
 
-/* The waits that lie in event k follow it. */
+/* Sums the waits within event k, which follow it. */
 static int64_t waited_in(const clv_trace_content *c, int64_t k)
 {
     int64_t ns = 0;
@@ -230,7 +227,7 @@ static clv_status emit_event(writer *w, int64_t k, int lane)
     return emit_op(w, e, e->kind == CLV_TRACE_INSTRUCTION ? waited_in(w->content, k) : 0);
 }
 
-/* By rank and time; what lies in another behind it. */
+/* Sorts by rank and time; an event follows the event that contains it. */
 static int compare(const void *a, const void *b)
 {
     const clv_trace_event *x = a, *y = b;
@@ -245,7 +242,7 @@ static int compare(const void *a, const void *b)
     return x->kind < y->kind ? -1 : x->kind > y->kind;
 }
 
-/* The lane of each transfer: the first that is free when it begins. */
+/* Assigns each transfer the first lane that is free when it begins. */
 enum { LANES = 32 };
 
 static int lane_of(int64_t *free_ns, const clv_trace_event *e)
@@ -259,7 +256,7 @@ static int lane_of(int64_t *free_ns, const clv_trace_event *e)
 
 static clv_status emit_rank(writer *w, int64_t first, int64_t last)
 {
-    int64_t free_ns[LANES] = {0}; /* clv_now_ns is never below */
+    int64_t free_ns[LANES] = {0}; /* clv_now_ns is never negative */
     int lanes = 0;
     for (int64_t k = first; k < last; k++) {
         const clv_trace_event *e = &w->content->events[k];

@@ -4,7 +4,6 @@
 #include "io/files/atomic_folder.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,16 +78,13 @@ static clv_status move_to_place(const clv_atomic_folder *folder, clv_error *err)
 
 static clv_status rename_into_place(const clv_atomic_folder *folder, clv_error *err)
 {
-    char *parent = clv_path_dirname(folder->path);
-    clv_status status = parent != NULL ? clv_folder_fsync(folder->temporary, err)
-                                       : clv_fail_memory(err, "the name of a folder", strlen(folder->path));
+    CLV_FREED char *parent = clv_path_dirname(folder->path);
+    if (parent == NULL)
+        return clv_fail_memory(err, "the name of a folder", strlen(folder->path));
+    CLV_TRY(clv_folder_fsync(folder->temporary, err));
 
-    if (status == CLV_OK)
-        status = move_to_place(folder, err);
-    if (status == CLV_OK)
-        status = clv_folder_fsync(parent, err);
-    free(parent);
-    return status;
+    CLV_TRY(move_to_place(folder, err));
+    return clv_folder_fsync(parent, err);
 }
 
 clv_status clv_atomic_folder_commit(clv_atomic_folder *folder, clv_error *err)
@@ -127,17 +123,16 @@ void clv_atomic_folder_abort(clv_atomic_folder *folder, clv_error *err)
 
 static clv_status copy_bytes(const clv_atomic_file *to, int from, uint64_t size, const char *path, clv_error *err)
 {
-    char *buffer = malloc(CHUNK_BYTES);
-    clv_status status = buffer != NULL ? CLV_OK : clv_fail_memory(err, "a copy", CHUNK_BYTES);
+    CLV_FREED char *buffer = malloc(CHUNK_BYTES);
+    if (buffer == NULL)
+        return clv_fail_memory(err, "a copy", CHUNK_BYTES);
 
-    for (uint64_t at = 0; status == CLV_OK && at < size; at += CHUNK_BYTES) {
+    for (uint64_t at = 0; at < size; at += CHUNK_BYTES) {
         size_t n = size - at < CHUNK_BYTES ? (size_t)(size - at) : CHUNK_BYTES;
-        status = clv_file_read_at(from, buffer, n, at, path, err);
-        if (status == CLV_OK)
-            status = clv_atomic_file_write(to, buffer, n, at, err);
+        CLV_TRY(clv_file_read_at(from, buffer, n, at, path, err));
+        CLV_TRY(clv_atomic_file_write(to, buffer, n, at, err));
     }
-    free(buffer);
-    return status;
+    return CLV_OK;
 }
 
 static clv_status copy_file(const char *from, const char *to, clv_error *err)
@@ -161,17 +156,12 @@ static clv_status copy_file(const char *from, const char *to, clv_error *err)
 
 static clv_status copy_named(const char *from, const char *to, const char *name, clv_error *err)
 {
-    char *source = clv_path_join(from, name), *target = clv_path_join(to, name);
-    clv_status status = CLV_OK;
+    char source[CLV_PATH_SIZE], target[CLV_PATH_SIZE];
     struct stat info;
 
-    if (source == NULL || target == NULL)
-        status = clv_fail_memory(err, "a file name", strlen(name));
-    else if (stat(source, &info) == 0 && S_ISREG(info.st_mode))
-        status = copy_file(source, target, err);
-    free(source);
-    free(target);
-    return status;
+    CLV_TRY(clv_path_join(source, from, name, err));
+    CLV_TRY(clv_path_join(target, to, name, err));
+    return stat(source, &info) == 0 && S_ISREG(info.st_mode) ? copy_file(source, target, err) : CLV_OK;
 }
 
 clv_status clv_folder_copy(const char *from, const char *to, bool (*skip)(const void *arg, const char *name),
@@ -193,9 +183,6 @@ clv_status clv_folder_copy(const char *from, const char *to, bool (*skip)(const 
 
 bool clv_folder_has(const char *folder, const char *name)
 {
-    char *path = clv_path_join(folder, name);
-    struct stat info;
-    bool has = path && lstat(path, &info) == 0;
-    free(path);
-    return has;
+    char path[CLV_PATH_SIZE];
+    return clv_path_find(path, folder, name);
 }

@@ -1,8 +1,7 @@
 /* atomic_folder.h - atomic folder: filled under a temporary name, fsynced, then renamed into place; copies of a
  * folder's files.
  */
-#ifndef CLEAVE_IO_FILES_ATOMIC_FOLDER_H
-#define CLEAVE_IO_FILES_ATOMIC_FOLDER_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -32,5 +31,3 @@ bool clv_folder_has(const char *folder, const char *name);
  * returns true. */
 clv_status clv_folder_copy(const char *from, const char *to, bool (*skip)(const void *arg, const char *name),
                            const void *arg, clv_error *err);
-
-#endif

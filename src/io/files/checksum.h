@@ -1,8 +1,5 @@
 /* checksum.h - checksum: 128-bit XXH3 as 32 hex digits, detects damage, not tampering. */
-#ifndef CLEAVE_IO_FILES_CHECKSUM_H
-#define CLEAVE_IO_FILES_CHECKSUM_H
-
-#include <stddef.h>
+#pragma once
 
 #include "cleave/status.h"
 
@@ -20,5 +17,3 @@ void clv_checksum_text(char out[CLV_CHECKSUM_SIZE], const clv_checksum *sum);
 
 /* Writes the checksum of a buffer. */
 void clv_checksum_of(char out[CLV_CHECKSUM_SIZE], const void *bytes, size_t size);
-
-#endif

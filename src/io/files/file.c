@@ -313,12 +313,10 @@ char *clv_path_dirname(const char *path)
 
 static clv_status fsync_parent(const char *path, clv_error *err)
 {
-    char *folder = clv_path_dirname(path);
-    clv_status status =
-        folder != NULL ? clv_folder_fsync(folder, err) : clv_fail_memory(err, "a file name", strlen(path));
-
-    free(folder);
-    return status;
+    CLV_FREED char *folder = clv_path_dirname(path);
+    if (folder == NULL)
+        return clv_fail_memory(err, "a file name", strlen(path));
+    return clv_folder_fsync(folder, err);
 }
 
 /* A duplicate descriptor keeps the lock on the temporary file until it is renamed, so that the result of close is known
@@ -453,27 +451,15 @@ clv_status clv_file_check_inside(const char *folder, const char *path, clv_error
     return CLV_OK;
 }
 
-char *clv_path_join(const char *folder, const char *name)
+clv_status clv_path_join(char path[CLV_PATH_SIZE], const char *folder, const char *name, clv_error *err)
 {
-    size_t size = strlen(folder) + strlen(name) + 2;
-    char *path = malloc(size);
-
-    if (path != NULL)
-        snprintf(path, size, "%s/%s", folder, name);
-    return path;
+    if (snprintf(path, CLV_PATH_SIZE, "%s/%s", folder, name) < CLV_PATH_SIZE)
+        return CLV_OK;
+    return clv_fail(err, CLV_EIO, "%.128s.../%.128s: %s", folder, name, strerror(ENAMETOOLONG));
 }
 
-clv_status clv_path_find(char **out, const char *folder, const char *name, clv_error *err)
+bool clv_path_find(char path[CLV_PATH_SIZE], const char *folder, const char *name)
 {
-    char *path = clv_path_join(folder, name);
-    struct stat info;
-
-    if (path == NULL)
-        return clv_fail_memory(err, folder, strlen(folder));
-    if (lstat(path, &info) != 0) { /* a dangling link is there: reading it says so */
-        free(path);
-        path = NULL;
-    }
-    *out = path;
-    return CLV_OK;
+    struct stat info; /* a dangling link is there: reading it says so */
+    return clv_path_join(path, folder, name, NULL) == CLV_OK && lstat(path, &info) == 0;
 }

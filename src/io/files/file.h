@@ -6,12 +6,9 @@
  * path is a symbolic link, its target is replaced and the link stays. A pipe or a character device (/dev/null,
  * /dev/stdout) is written to when the content is complete. Anything else, such as a dangling link, is an error.
  */
-#ifndef CLEAVE_IO_FILES_FILE_H
-#define CLEAVE_IO_FILES_FILE_H
+#pragma once
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "cleave/status.h"
 
@@ -90,9 +87,8 @@ bool clv_is_plain_file_name(const char *name);
  * not exist. */
 clv_status clv_file_check_inside(const char *folder, const char *path, clv_error *err);
 
-/* Returns "folder/name" in memory that the caller frees; NULL when out of memory. */
-char *clv_path_join(const char *folder, const char *name);
-/* Stores "folder/name", which the caller frees, if it exists; else NULL. @return CLV_ENOMEM */
-clv_status clv_path_find(char **out, const char *folder, const char *name, clv_error *err);
-
-#endif
+enum { CLV_PATH_SIZE = 4096 /* PATH_MAX: the system opens no longer path */ };
+/* path: "folder/name". @return CLV_EIO when it is too long */
+clv_status clv_path_join(char path[CLV_PATH_SIZE], const char *folder, const char *name, clv_error *err);
+/* The same; returns whether it exists. */
+bool clv_path_find(char path[CLV_PATH_SIZE], const char *folder, const char *name);

@@ -3,7 +3,6 @@
  */
 #include "io/files/file_kind.h"
 
-#include <stdint.h>
 #include <string.h>
 #include <strings.h>
 

@@ -4,10 +4,7 @@
  * A clone without Git LFS, a failed download, weights in another format, a compressed file: each is recognized by its
  * first bytes and reported with advice.
  */
-#ifndef CLEAVE_IO_FILES_FILE_KIND_H
-#define CLEAVE_IO_FILES_FILE_KIND_H
-
-#include <stddef.h>
+#pragma once
 
 #include "cleave/status.h"
 
@@ -48,5 +45,3 @@ const char *clv_file_kind_advice(clv_file_kind kind);
 /* Fails with CLV_EFORMAT, "PATH: is a Git LFS pointer, not JSON; ADVICE", for any kind but CLV_FILE_OTHER. `wanted` is
  * what the file should be ("JSON"). */
 clv_status clv_file_kind_refuse(const void *bytes, size_t size, const char *wanted, const char *path, clv_error *err);
-
-#endif

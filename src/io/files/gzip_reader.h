@@ -4,11 +4,7 @@
  * Consecutive members are one text, as bgzip and `cat` write them; zeros may follow a member. Anything else there is an
  * error: zlib's gzread would take it for the end and silently drop the rest.
  */
-#ifndef CLEAVE_IO_FILES_GZIP_READER_H
-#define CLEAVE_IO_FILES_GZIP_READER_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "cleave/status.h"
 
@@ -22,5 +18,3 @@ void clv_gzip_reader_close(clv_gzip_reader *in);
 clv_status clv_gzip_reader_read(clv_gzip_reader *in, char *out, size_t size, size_t *n, clv_error *err);
 /* Returns the bytes of the (compressed) file that were consumed; 0 if unknown. */
 int64_t clv_gzip_reader_position(const clv_gzip_reader *in);
-
-#endif

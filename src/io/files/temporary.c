@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "io/files/file.h"
 
 enum {
     ATTEMPTS = 1000, /* most writers of one path at a time */

@@ -4,8 +4,7 @@
  * process was killed. It is removed when a temporary path for the same target is next created. On file systems without
  * locks nothing is removed.
  */
-#ifndef CLEAVE_IO_FILES_TEMPORARY_H
-#define CLEAVE_IO_FILES_TEMPORARY_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -26,5 +25,3 @@ void clv_temporary_remove_stale(const char *name, bool folder);
 clv_status clv_temporary_discard_folder(const char *path, clv_error *err);
 /* Removes a file, or a folder with its content. */
 void clv_temporary_remove(const char *name, bool folder);
-
-#endif

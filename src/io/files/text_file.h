@@ -5,12 +5,9 @@
  * ("\n", "\r\n", "\r") become "\n". Tables (Parquet, Arrow), weights, archives, other compressions, UTF-16 and Git LFS
  * pointers are refused.
  */
-#ifndef CLEAVE_IO_FILES_TEXT_FILE_H
-#define CLEAVE_IO_FILES_TEXT_FILE_H
+#pragma once
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "cleave/status.h"
 
@@ -45,5 +42,3 @@ clv_status clv_text_file_read(clv_text_file *file, char *out, size_t size, size_
 clv_status clv_text_file_read_all(clv_text_file *file, char **out, size_t *size, size_t limit, clv_error *err);
 /* Returns the bytes of the (compressed) file that were consumed; 0 if unknown. */
 int64_t clv_text_file_position(const clv_text_file *file);
-
-#endif

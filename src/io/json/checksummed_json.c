@@ -16,7 +16,8 @@ enum { SUM_AT = sizeof opening - 1, REST_AT = SUM_AT + CLV_CHECKSUM_SIZE - 1 };
 static clv_status write_text(const char *path, const char *rest, size_t limit, clv_error *err)
 {
     size_t size = REST_AT + strlen(rest) + 2;
-    char *text = malloc(size + 1), sum[CLV_CHECKSUM_SIZE];
+    CLV_FREED char *text = malloc(size + 1);
+    char sum[CLV_CHECKSUM_SIZE];
 
     if (text == NULL)
         return clv_fail_memory(err, path, size);
@@ -26,21 +27,15 @@ static clv_status write_text(const char *path, const char *rest, size_t limit, c
     memcpy(text, opening, SUM_AT);
     memcpy(text + SUM_AT, sum, CLV_CHECKSUM_SIZE - 1);
     size = REST_AT + strlen(text + REST_AT);
-    clv_status status =
-        size > limit ? clv_fail(err, CLV_ELIMIT, "%s: %zu bytes, at most %zu are valid: fewer ranks", path, size, limit)
-                     : clv_file_write(path, text, size, err);
-    free(text);
-    return status;
+    return size > limit
+               ? clv_fail(err, CLV_ELIMIT, "%s: %zu bytes, at most %zu are valid: fewer ranks", path, size, limit)
+               : clv_file_write(path, text, size, err);
 }
 
 clv_status clv_checksummed_json_write(const char *path, const json_t *document, size_t limit, clv_error *err)
 {
-    char *rest = document != NULL ? json_dumps(document, JSON_COMPACT) : NULL;
-    clv_status status =
-        rest != NULL ? write_text(path, rest, limit, err) : clv_fail(err, CLV_ENOMEM, "out of memory for %s", path);
-
-    free(rest);
-    return status;
+    CLV_FREED char *rest = document != NULL ? json_dumps(document, JSON_COMPACT) : NULL;
+    return rest != NULL ? write_text(path, rest, limit, err) : clv_fail(err, CLV_ENOMEM, "out of memory for %s", path);
 }
 
 clv_status clv_checksummed_json_verify(const char *text, size_t size, const char *path, clv_error *err)
@@ -58,15 +53,12 @@ clv_status clv_checksummed_json_verify(const char *text, size_t size, const char
 
 clv_status clv_checksummed_json_read(json_t **out, const char *path, size_t limit, clv_error *err)
 {
-    char *text = NULL;
+    CLV_FREED char *text = NULL;
     size_t size = 0;
 
     CLV_TRY(clv_file_read(&text, &size, path, limit, err));
-    clv_status status = clv_checksummed_json_verify(text, size, path, err);
-    if (status == CLV_OK)
-        status = clv_json_parse(out, text, size, CLV_JSON_KEYS_UNIQUE, path, err);
-    free(text);
-    return status;
+    CLV_TRY(clv_checksummed_json_verify(text, size, path, err));
+    return clv_json_parse(out, text, size, CLV_JSON_KEYS_UNIQUE, path, err);
 }
 
 clv_status clv_checksummed_json_check_version(const json_t *o, const char *valid, int valid_version, const char *path,

@@ -5,8 +5,7 @@
  *
  * The checksum covers every byte after its closing quote.
  */
-#ifndef CLEAVE_IO_JSON_CHECKSUMMED_JSON_H
-#define CLEAVE_IO_JSON_CHECKSUMMED_JSON_H
+#pragma once
 
 #include "io/files/checksum.h"
 #include "io/json/json.h"
@@ -24,5 +23,3 @@ clv_status clv_checksummed_json_check_version(const json_t *document, const char
 /* Gets a required checksum of 32 digits. */
 clv_status clv_checksummed_json_get_checksum(char out[CLV_CHECKSUM_SIZE], const json_t *object, const char *key,
                                              const char *where, clv_error *err);
-
-#endif

@@ -2,7 +2,6 @@
 #include "io/json/json.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "io/files/file.h"
@@ -65,14 +64,11 @@ void clv_json_blank_comments(char *text, size_t size)
 
 clv_status clv_json_load(json_t **out, const char *path, size_t limit, clv_error *err)
 {
-    char *text;
+    CLV_FREED char *text = NULL;
     size_t size;
-    clv_status status;
 
     CLV_TRY(clv_file_read(&text, &size, path, limit, err));
-    status = clv_json_parse(out, text, size, CLV_JSON_KEYS_LAST_WINS, path, err);
-    free(text);
-    return status;
+    return clv_json_parse(out, text, size, CLV_JSON_KEYS_LAST_WINS, path, err);
 }
 
 clv_status clv_json_check_object(const json_t *object, const char *where, clv_error *err)

@@ -10,13 +10,10 @@
  *
  * Getters take `where` (the file's name, or "file: tensor") for messages.
  */
-#ifndef CLEAVE_IO_JSON_JSON_H
-#define CLEAVE_IO_JSON_JSON_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
 #include "cleave/status.h"
@@ -70,5 +67,3 @@ clv_status clv_json_get_bool(bool *out, const json_t *object, const char *key, c
 /* Gets a list of at most `max` integers within [lo, hi]; *n receives their number. */
 clv_status clv_json_get_ints(int64_t *out, int *n, int max, const json_t *object, const char *key, clv_json_need need,
                              int64_t lo, int64_t hi, const char *where, clv_error *err);
-
-#endif

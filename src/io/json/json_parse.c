@@ -163,7 +163,6 @@ static bool add_member(json_t *object, const char *key, size_t size, json_t *val
 #if JANSSON_VERSION_HEX >= 0x020e00
     return json_object_setn_new_nocheck(object, key, size, value) == 0;
 #else
-    (void)size;
     return json_object_set_new_nocheck(object, key, value) == 0;
 #endif
 }
@@ -287,7 +286,7 @@ static clv_status report_error(const reader *r, const char *where, clv_error *er
 clv_status clv_json_parse(json_t **out, const char *text, size_t size, clv_json_keys keys, const char *where,
                           clv_error *err)
 {
-    char *copy = malloc(size + 1), *decoded = malloc(size + 1);
+    CLV_FREED char *copy = malloc(size + 1), *decoded = malloc(size + 1);
     reader r = {
         .text = copy, .at = copy, .end = copy + size, .decoded = decoded, .unique = keys == CLV_JSON_KEYS_UNIQUE};
     json_t *document = NULL;
@@ -296,12 +295,8 @@ clv_status clv_json_parse(json_t **out, const char *text, size_t size, clv_json_
         copy[size] = '\0';
         document = read_document(&r);
     }
-    clv_status status = CLV_OK;
     if (!document)
-        status = r.fault ? report_error(&r, where, err) : clv_fail_memory(err, where, size);
-    else
-        *out = document;
-    free(copy);
-    free(decoded);
-    return status;
+        return r.fault ? report_error(&r, where, err) : clv_fail_memory(err, where, size);
+    *out = document;
+    return CLV_OK;
 }

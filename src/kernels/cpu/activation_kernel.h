@@ -6,10 +6,7 @@
  * act: CLV_UNARY_SILU, GELU_ERF, GELU_TANH or RELU.
  * Sharding: rows and f may both be split; elements are independent. One dtype for all operands.
  */
-#ifndef CLEAVE_KERNELS_CPU_ACTIVATION_KERNEL_H
-#define CLEAVE_KERNELS_CPU_ACTIVATION_KERNEL_H
-
-#include <stdint.h>
+#pragma once
 
 #include "cleave/dtype.h"
 #include "kernels/cpu/elementwise_kernel.h"
@@ -33,5 +30,3 @@ void clv_glu(clv_unary_op act, clv_dtype dtype, void *out, const void *gate, con
  * may be (in place). d_out [rows, cols]. */
 void clv_glu_backward(clv_unary_op act, clv_dtype dtype, void *d_gate, void *d_up, const void *d_out, const void *gate,
                       const void *up, int64_t stride, int64_t rows, int64_t cols);
-
-#endif

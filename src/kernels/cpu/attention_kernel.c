@@ -2,7 +2,6 @@
 #include "kernels/cpu/attention_kernel.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "kernels/cpu/f32_blocks.h"

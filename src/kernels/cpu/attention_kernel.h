@@ -34,17 +34,13 @@
  *           is over 128 or threads would be idle). Decoding (q_rows = 1) reads them once for each KV head, or twice if
  *           more than CLV_ATTENTION_HEADS heads share it.
  */
-#ifndef CLEAVE_KERNELS_CPU_ATTENTION_KERNEL_H
-#define CLEAVE_KERNELS_CPU_ATTENTION_KERNEL_H
+#pragma once
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "base/threads/work_stealing.h"
 #include "cleave/dtype.h"
 #include "cleave/rng.h"
-#include "cleave/status.h"
 
 enum {
     CLV_ATTENTION_ROWS = 64,    /* query rows a block */
@@ -108,5 +104,3 @@ clv_status clv_attention_backward(const clv_attention_args *args, clv_error *err
 void clv_attention_forward_reference(const clv_attention_args *args);
 void clv_attention_backward_reference(const clv_attention_args *args);
 size_t clv_attention_reference_workspace(const clv_attention_args *args);
-
-#endif

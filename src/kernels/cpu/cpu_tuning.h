@@ -5,8 +5,7 @@
  * a name here, ordered by features; a row in cpu_tuning.c, detection in kind_of there, and what tests need of the CPU
  * in clv_tuning_set_for_test.
  */
-#ifndef CLEAVE_KERNELS_CPU_CPU_TUNING_H
-#define CLEAVE_KERNELS_CPU_CPU_TUNING_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,5 +40,3 @@ const clv_tuning *clv_cpu_tuning(void);
  * nothing, if this CPU lacks a feature that the kind needs. clv_tuning_reset_for_test() undoes it. */
 int clv_tuning_set_for_test(clv_cpu_kind kind);
 void clv_tuning_reset_for_test(void);
-
-#endif

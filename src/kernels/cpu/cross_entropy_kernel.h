@@ -12,10 +12,7 @@
  * Statistics (max, sums, loss, d_loss, d_sums) are f32, or f64 when the logits are f64: clv_cross_entropy_stats.
  * Numerics: f32 with the sum in f64; fixed order. NaN logits give a NaN loss and gradient.
  */
-#ifndef CLEAVE_KERNELS_CPU_CROSS_ENTROPY_KERNEL_H
-#define CLEAVE_KERNELS_CPU_CROSS_ENTROPY_KERNEL_H
-
-#include <stdint.h>
+#pragma once
 
 #include "cleave/dtype.h"
 
@@ -48,5 +45,3 @@ void clv_cross_entropy_loss_backward(const clv_cross_entropy_args *ce, void *d_s
 /* d_logits [rows, cols] from d_sums. d_logits may be logits. */
 void clv_cross_entropy_backward(const clv_cross_entropy_args *ce, void *d_logits, const void *logits,
                                 const void *labels, const void *max, const void *d_sums);
-
-#endif

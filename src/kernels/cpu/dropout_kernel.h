@@ -6,11 +6,9 @@
  * jax.random.bernoulli(key, 1 - rate, global shape) with partitionable threefry. The backward pass is the same call on
  * d_out: no mask is stored. Source: Srivastava et al. 2014; rng.h.
  */
-#ifndef CLEAVE_KERNELS_CPU_DROPOUT_KERNEL_H
-#define CLEAVE_KERNELS_CPU_DROPOUT_KERNEL_H
+#pragma once
 
 #include <math.h>
-#include <stdint.h>
 
 #include "cleave/dtype.h"
 #include "cleave/rng.h"
@@ -25,5 +23,3 @@ static inline uint32_t clv_dropout_threshold(double keep)
  * that is dropped is 0 whatever x is (also NaN). */
 void clv_dropout_forward(clv_dtype dtype, void *out, const void *x, double rate, clv_key key, int rank,
                          const int64_t *shape, const int64_t *lo, const int64_t *global);
-
-#endif

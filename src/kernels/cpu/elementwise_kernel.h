@@ -4,10 +4,7 @@
  * Numerics: exp, log to 2 ulp of f32, tanh, sigmoid to 3. Order: elements are independent.
  * Traffic:  each operand and the result once.
  */
-#ifndef CLEAVE_KERNELS_CPU_ELEMENTWISE_KERNEL_H
-#define CLEAVE_KERNELS_CPU_ELEMENTWISE_KERNEL_H
-
-#include <stdint.h>
+#pragma once
 
 #include "cleave/dtype.h"
 
@@ -84,5 +81,3 @@ void clv_where_forward(clv_dtype dtype, void *out, const void *cond, const void 
  * a and b. Sum over a's broadcast dims afterwards. d_out has the result's shape; d_a may be d_out. */
 void clv_maximum_backward(int largest, clv_dtype dtype, void *d_a, const void *d_out, const void *a, const void *b,
                           int rank, const int64_t *shape, const int64_t *a_shape, const int64_t *b_shape);
-
-#endif

@@ -5,10 +5,7 @@
  *
  * Source: Megatron-LM, VocabParallelEmbedding. ids are i32 or i64. Sharding: i, table rows and width.
  */
-#ifndef CLEAVE_KERNELS_CPU_EMBEDDING_KERNEL_H
-#define CLEAVE_KERNELS_CPU_EMBEDDING_KERNEL_H
-
-#include <stdint.h>
+#pragma once
 
 #include "cleave/dtype.h"
 
@@ -28,5 +25,3 @@ void clv_embedding_gather(const clv_embedding_args *e, clv_dtype out_dtype, void
  * (this costs count^2 comparisons of ids, so f32 is the better choice). Disjoint. */
 void clv_embedding_scatter(const clv_embedding_args *e, clv_dtype table_dtype, void *d_table, clv_dtype out_dtype,
                            const void *d_out, const void *ids);
-
-#endif

@@ -2,12 +2,9 @@
  *
  * Internal to this folder. f32 buffers are used in place; bf16 and f16 go through a scratch of CLV_BLOCK floats in L1.
  */
-#ifndef CLEAVE_KERNELS_CPU_F32_BLOCKS_H
-#define CLEAVE_KERNELS_CPU_F32_BLOCKS_H
+#pragma once
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -140,5 +137,3 @@ static inline const clv_update_loops *clv_simd_updates(void)
 {
     return CLV_ISA_SELECT(clv_update_loops_of)();
 }
-
-#endif

@@ -8,8 +8,7 @@
  *   in isa/x.c:    void CLV_ISA_NAME(clv_scale_f32)(float *x, int64_t n, float by) { ... }
  *   in x.c:        CLV_ISA_SELECT(clv_scale_f32)(x, n, by);
  */
-#ifndef CLEAVE_KERNELS_CPU_ISA_DISPATCH_H
-#define CLEAVE_KERNELS_CPU_ISA_DISPATCH_H
+#pragma once
 
 #include "base/hardware/cpu_features.h"
 
@@ -28,6 +27,4 @@
 #else
 #define CLV_ISA_DECLARE(result, name, arguments) result name##_portable arguments;
 #define CLV_ISA_SELECT(name)                     (name##_portable)
-#endif
-
 #endif

@@ -13,10 +13,7 @@
  *   d_gain[c] = sum over rows of d_y * xhat,  d_bias[c] = sum over rows of d_y: partial sums if rows are split.
  * Numerics: f32, bf16 and f16 are computed in f32 with f64 sums in a fixed order. NaN fills its row.
  */
-#ifndef CLEAVE_KERNELS_CPU_NORM_KERNEL_H
-#define CLEAVE_KERNELS_CPU_NORM_KERNEL_H
-
-#include <stdint.h>
+#pragma once
 
 #include "cleave/dtype.h"
 
@@ -50,5 +47,3 @@ void clv_norm_backward_apply(const clv_norm *norm, void *d_x, const void *d_y, c
 /* d_gain, d_bias [cols] of weight_dtype; either may be NULL. Rows are summed in order, in f64. */
 void clv_norm_backward_weights(const clv_norm *norm, void *d_gain, void *d_bias, const void *d_y, const void *x,
                                const double *moments);
-
-#endif

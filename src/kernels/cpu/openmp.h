@@ -1,6 +1,5 @@
 /* openmp.h - OpenMP thread queries; one thread where cleave is built without OpenMP. */
-#ifndef CLEAVE_KERNELS_CPU_OPENMP_H
-#define CLEAVE_KERNELS_CPU_OPENMP_H
+#pragma once
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -42,8 +41,5 @@ static inline void clv_threads_set(int n)
 #ifdef _OPENMP
     omp_set_num_threads(n);
 #else
-    (void)n;
 #endif
 }
-
-#endif

@@ -26,7 +26,6 @@ static void adamw_element(const void *args, double *p, double *m, double *v, dou
 static void sgd_element(const void *args, double *p, double *m, double *v, double grad)
 {
     const clv_sgd_args *a = args;
-    (void)v;
     *m = a->momentum * *m + (grad * a->grad_scale + a->weight_decay * *p);
     *p -= a->lr * *m;
 }
@@ -35,7 +34,6 @@ static void lion_element(const void *args, double *p, double *m, double *v, doub
 {
     const clv_lion_args *a = args;
     double g = grad * a->grad_scale, sign = sign_of(a->beta1 * *m + (1 - a->beta1) * g);
-    (void)v;
     *p = *p * (1 - a->lr * a->weight_decay) - a->lr * sign;
     *m = a->beta2 * *m + (1 - a->beta2) * g;
 }
@@ -49,13 +47,11 @@ static void adamw_block(const void *factors, float *p, float *m, float *v, const
 
 static void sgd_block(const void *factors, float *p, float *m, float *v, const float *grad, int64_t n)
 {
-    (void)v;
     clv_simd_updates()->sgd(p, m, grad, *(const clv_sgd_factors *)factors, n);
 }
 
 static void lion_block(const void *factors, float *p, float *m, float *v, const float *grad, int64_t n)
 {
-    (void)v;
     clv_simd_updates()->lion(p, m, grad, *(const clv_lion_factors *)factors, n);
 }
 

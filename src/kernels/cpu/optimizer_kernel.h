@@ -9,10 +9,7 @@
  * correction); torch.optim.SGD with dampening 0; Chen et al. 2023, arXiv:2302.06675. sign(0) is 0, sign(NaN) NaN.
  * Elements are independent: any split. Traffic in f32: 28 bytes an element for adamw, 20 for the others.
  */
-#ifndef CLEAVE_KERNELS_CPU_OPTIMIZER_KERNEL_H
-#define CLEAVE_KERNELS_CPU_OPTIMIZER_KERNEL_H
-
-#include <stdint.h>
+#pragma once
 
 #include "cleave/dtype.h"
 
@@ -39,5 +36,3 @@ void clv_sgd_step(const clv_sgd_args *sgd, clv_dtype p_dtype, void *p, void *m, 
                   int64_t n);
 void clv_lion_step(const clv_lion_args *lion, clv_dtype p_dtype, void *p, void *m, clv_dtype grad_dtype,
                    const void *grad, int64_t n);
-
-#endif

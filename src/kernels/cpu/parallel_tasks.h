@@ -1,8 +1,7 @@
 /* parallel_tasks.h - splits a kernel's work into tasks for OpenMP threads and idle ranks (work stealing). Internal to
  * this folder. The result of a task must not depend on the thread or rank that runs it.
  */
-#ifndef CLEAVE_KERNELS_CPU_PARALLEL_TASKS_H
-#define CLEAVE_KERNELS_CPU_PARALLEL_TASKS_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -80,5 +79,3 @@ static inline void clv_run_tasks_in_region(clv_task_pool_member work, clv_task_f
     for (int i = 0; i < n; i++)
         fn(arg, i, clv_threads_index());
 }
-
-#endif

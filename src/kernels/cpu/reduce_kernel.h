@@ -5,11 +5,7 @@
  *           16 lanes, columns from first to last). The sum of nothing is 0, the maximum of nothing -inf (the lowest
  *           value for integers). NaN wins a maximum.
  */
-#ifndef CLEAVE_KERNELS_CPU_REDUCE_KERNEL_H
-#define CLEAVE_KERNELS_CPU_REDUCE_KERNEL_H
-
-#include <stdbool.h>
-#include <stdint.h>
+#pragma once
 
 #include "cleave/dtype.h"
 #include "cleave/layout.h"
@@ -22,5 +18,3 @@ void clv_reduce_forward(clv_reduction kind, double scale, clv_dtype out_dtype, v
 
 /* Sum of squares of n elements, in f64, in an order that depends on n alone: for clipping by the global norm. */
 double clv_sum_squares(clv_dtype dtype, const void *x, int64_t n);
-
-#endif

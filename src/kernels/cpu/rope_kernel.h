@@ -8,11 +8,9 @@
  * Source: Su et al. 2021, arXiv:2104.09864. Numerics: angles are f64, so they are exact at far positions too
  * (f32 angles are off by 5e-4 at position 8192). Sharding: batch, rows (position_offset), heads.
  */
-#ifndef CLEAVE_KERNELS_CPU_ROPE_KERNEL_H
-#define CLEAVE_KERNELS_CPU_ROPE_KERNEL_H
+#pragma once
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "cleave/dtype.h"
 
@@ -34,5 +32,3 @@ typedef struct clv_rope_args {
 
 /* x, out [batch, seq, heads, head_dim] with the given row strides; out may be x (same stride). */
 void clv_rope_rotate(const clv_rope_args *rope, void *out, const void *x);
-
-#endif

@@ -4,8 +4,7 @@
  * lanes, so sums of f32 products have the same bits on every instruction set; other results may differ by FMA
  * contraction. An output may be one of the inputs; other operands must be disjoint.
  */
-#ifndef CLEAVE_KERNELS_CPU_SIMD_LOOPS_H
-#define CLEAVE_KERNELS_CPU_SIMD_LOOPS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -89,5 +88,3 @@ typedef struct clv_update_loops {
 CLV_ISA_DECLARE(const clv_elementwise_loops *, clv_elementwise_loops_of, (void))
 CLV_ISA_DECLARE(const clv_rowwise_loops *, clv_rowwise_loops_of, (void))
 CLV_ISA_DECLARE(const clv_update_loops *, clv_update_loops_of, (void))
-
-#endif

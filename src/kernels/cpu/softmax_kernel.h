@@ -6,10 +6,7 @@
  * Numerics: f32 with the sums in f64; fixed order. A row of -inf gives zeros (nothing to attend to), a row
  *           with NaN or +inf gives NaN. Sharding: rows.
  */
-#ifndef CLEAVE_KERNELS_CPU_SOFTMAX_KERNEL_H
-#define CLEAVE_KERNELS_CPU_SOFTMAX_KERNEL_H
-
-#include <stdint.h>
+#pragma once
 
 #include "cleave/dtype.h"
 
@@ -18,5 +15,3 @@ void clv_softmax_forward(clv_dtype dtype, void *y, const void *x, int64_t rows, 
 
 /* d_x may be d_y or y. */
 void clv_softmax_backward(clv_dtype dtype, void *d_x, const void *d_y, const void *y, int64_t rows, int64_t cols);
-
-#endif

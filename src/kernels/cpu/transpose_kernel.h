@@ -2,8 +2,7 @@
  *
  * Any dtype: only the element's size counts (1, 2, 4 or 8 bytes). Disjoint buffers.
  */
-#ifndef CLEAVE_KERNELS_CPU_TRANSPOSE_KERNEL_H
-#define CLEAVE_KERNELS_CPU_TRANSPOSE_KERNEL_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,5 +19,3 @@ void clv_transpose_matrix(size_t elem_bytes, void *out, int64_t out_stride, cons
  * out_shape == box and out_lo == 0; each operand of a concat is a box of the result. */
 void clv_copy_box(size_t elem_bytes, void *out, const int64_t *out_shape, const int64_t *out_lo, const void *in,
                   const int64_t *in_shape, const int64_t *in_lo, int rank, const int64_t *box);
-
-#endif

@@ -12,8 +12,7 @@
  * so whatever reads, checks and writes a model's tensors does the same for its adapters, in PEFT's format. Of a weight
  * stored as two tensors, one or both may have an adapter. The parts of a fused tensor share A, as in PEFT.
  */
-#ifndef CLEAVE_MODELS_ADAPTERS_LORA_PARAMETERS_H
-#define CLEAVE_MODELS_ADAPTERS_LORA_PARAMETERS_H
+#pragma once
 
 #include "models/families/model_family.h"
 #include "nn/lora.h"
@@ -73,5 +72,3 @@ void clv_lora_name_a(char *out, size_t size, const clv_lora_module *module, cons
  * adapter. dtype: of the adapter's state. Does nothing for a weight without an adapter. (lora_merge.c) */
 clv_status clv_lora_merge(void *weight, clv_dtype to, const clv_shard *box, const clv_adapters *adapters,
                           const char *name, const clv_session *session, clv_dtype dtype, clv_error *err);
-
-#endif

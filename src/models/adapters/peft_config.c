@@ -4,7 +4,6 @@
 #include "models/adapters/peft_config.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 

@@ -1,8 +1,7 @@
 /* peft_config.h - reads PEFT's adapter_config.json: rank, alpha, dropout; rejects all but plain LoRA of linear
  * layers.
  */
-#ifndef CLEAVE_MODELS_ADAPTERS_PEFT_CONFIG_H
-#define CLEAVE_MODELS_ADAPTERS_PEFT_CONFIG_H
+#pragma once
 
 #include "cleave/model.h"
 #include "io/json/json.h"
@@ -17,5 +16,3 @@ clv_status clv_peft_config_check_module(const json_t *config, const char *module
 
 /* Whether the key is known here. */
 bool clv_peft_config_knows_key(const char *key);
-
-#endif

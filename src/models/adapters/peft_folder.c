@@ -4,12 +4,9 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/error.h"
 #include "io/files/atomic_folder.h"
 #include "io/files/file.h"
 #include "io/json/checksummed_json.h"
@@ -29,46 +26,35 @@ bool clv_peft_is_adapter_folder(const char *folder)
     return clv_folder_has(folder, clv_peft_config_file) && !clv_folder_has(folder, "config.json");
 }
 
-static clv_status load_config(json_t **out, char **path, const char *folder, clv_error *err)
+static clv_status load_config(json_t **out, char path[CLV_PATH_SIZE], const char *folder, clv_error *err)
 {
-    *path = clv_path_join(folder, clv_peft_config_file);
-    if (!*path)
-        return clv_fail_memory(err, folder, strlen(folder));
-    CLV_TRY(clv_json_load(out, *path, LIMIT, err));
-    return clv_json_check_object(*out, *path, err);
+    CLV_TRY(clv_path_join(path, folder, clv_peft_config_file, err));
+    CLV_TRY(clv_json_load(out, path, LIMIT, err));
+    return clv_json_check_object(*out, path, err);
 }
 
 static clv_status find_base(char **out, const json_t *config, const char *path, const char *folder, clv_error *err)
 {
     const char *base = "";
+    char relative[CLV_PATH_SIZE];
     CLV_TRY(clv_json_get_string(&base, config, "base_model_name_or_path", CLV_JSON_OPTIONAL, path, err));
-    char *relative = base[0] == '/' ? NULL : clv_path_join(folder, base), *here = strdup(base);
-    bool is_here = base[0] && clv_is_folder(here);
-    char *found = is_here ? here : base[0] && clv_is_folder(relative) ? relative : NULL;
-    if (found != here)
-        free(here);
-    if (found != relative)
-        free(relative);
-    if (!found)
+    bool is_here = base[0] && clv_is_folder(base);
+    if (!is_here && (!base[0] || base[0] == '/' || !clv_path_find(relative, folder, base) || !clv_is_folder(relative)))
         return clv_fail(
             err, CLV_ENOTFOUND,
             "%s: its base model \"%.200s\" does not exist as a folder; valid: the base's folder as the model, and "
             "%s as its adapters",
             path, base, folder);
-    *out = found;
-    return CLV_OK;
+    *out = strdup(is_here ? base : relative);
+    return *out ? CLV_OK : clv_fail_memory(err, path, strlen(base));
 }
 
 clv_status clv_peft_find_base_folder(char **out, const char *folder, clv_error *err)
 {
-    json_t *config = NULL;
-    char *path = NULL;
-    clv_status status = load_config(&config, &path, folder, err);
-    if (status == CLV_OK)
-        status = find_base(out, config, path, folder, err);
-    json_decref(config);
-    free(path);
-    return status;
+    json_auto_t *config = NULL;
+    char path[CLV_PATH_SIZE];
+    CLV_TRY(load_config(&config, path, folder, err));
+    return find_base(out, config, path, folder, err);
 }
 
 /* ---- reading ---- */
@@ -131,25 +117,19 @@ static clv_status find_targets(char **out, const peft_files *files, const clv_mo
 /* Checks the fingerprint of the base, if the folder has one. */
 static clv_status check_base(const clv_model *m, const char *folder, clv_error *err)
 {
-    char is[CLV_MODEL_FINGERPRINT_SIZE], *path = clv_path_join(folder, base_name);
+    char is[CLV_MODEL_FINGERPRINT_SIZE], path[CLV_PATH_SIZE];
     const char *was = NULL;
-    json_t *document = NULL;
-    clv_status status = path ? CLV_OK : clv_fail_memory(err, folder, strlen(folder));
-    if (status == CLV_OK && m->weights && access(path, F_OK) == 0) {
-        status = clv_checksummed_json_read(&document, path, LIMIT, err);
-        if (status == CLV_OK)
-            status = clv_checksummed_json_check_version(document, base_format, VERSION, path, err);
-        if (status == CLV_OK)
-            status = clv_json_get_string(&was, document, "base", CLV_JSON_REQUIRED, path, err);
-        if (status == CLV_OK)
-            status = clv_model_fingerprint(is, m, err);
-        if (status == CLV_OK && strcmp(is, was) != 0)
-            status = clv_fail(err, CLV_EINVAL, "%s: the adapters are of another model (%.190s), this one is %s", folder,
-                              was, is);
-    }
-    json_decref(document);
-    free(path);
-    return status;
+    json_auto_t *document = NULL;
+    if (!m->weights || !clv_path_find(path, folder, base_name))
+        return CLV_OK;
+    CLV_TRY(clv_checksummed_json_read(&document, path, LIMIT, err));
+    CLV_TRY(clv_checksummed_json_check_version(document, base_format, VERSION, path, err));
+    CLV_TRY(clv_json_get_string(&was, document, "base", CLV_JSON_REQUIRED, path, err));
+    CLV_TRY(clv_model_fingerprint(is, m, err));
+    if (strcmp(is, was) != 0)
+        return clv_fail(err, CLV_EINVAL, "%s: the adapters are of another model (%.190s), this one is %s", folder, was,
+                        is);
+    return CLV_OK;
 }
 
 static clv_status open_weights(clv_model *m, const char *path, clv_error *err)
@@ -165,24 +145,21 @@ static clv_status open_weights(clv_model *m, const char *path, clv_error *err)
 
 static clv_status make_adapters(clv_model *m, peft_files *files, clv_lora_options *lora, clv_error *err)
 {
-    char *targets = NULL;
-    clv_status status = find_targets(&targets, files, &m->config, err);
-    if (status == CLV_OK && !targets) {
+    CLV_FREED char *targets = NULL;
+    CLV_TRY(find_targets(&targets, files, &m->config, err));
+    if (!targets) {
         files->is_bare = true;
-        status = find_targets(&targets, files, &m->config, err);
+        CLV_TRY(find_targets(&targets, files, &m->config, err));
     }
-    if (status == CLV_OK && !targets)
-        status = clv_fail(err, CLV_EINVAL,
-                          "%s: has adapters of none of the linear layers of this model, a %s; its first tensor is "
-                          "%.128s, of linear layers they would be %s<module>.lora_A.weight",
-                          files->weights_path, clv_model_config_model_type(&m->config),
-                          clv_weights_count(files->weights) > 0 ? clv_weights_at(files->weights, 0)->name : "none",
-                          clv_adapters_peft_base);
+    if (!targets)
+        return clv_fail(err, CLV_EINVAL,
+                        "%s: has adapters of none of the linear layers of this model, a %s; its first tensor is "
+                        "%.128s, of linear layers they would be %s<module>.lora_A.weight",
+                        files->weights_path, clv_model_config_model_type(&m->config),
+                        clv_weights_count(files->weights) > 0 ? clv_weights_at(files->weights, 0)->name : "none",
+                        clv_adapters_peft_base);
     lora->targets = targets;
-    if (status == CLV_OK)
-        status = clv_adapters_new(&m->adapters, &m->config, lora, files->is_bare, err);
-    free(targets);
-    return status;
+    return clv_adapters_new(&m->adapters, &m->config, lora, files->is_bare, err);
 }
 
 static clv_status open_adapters(clv_model *m, peft_files *files, const char *folder, clv_error *err)
@@ -203,20 +180,12 @@ static clv_status open_adapters(clv_model *m, peft_files *files, const char *fol
 
 clv_status clv_peft_open_adapters(clv_model *m, const char *folder, clv_error *err)
 {
-    json_t *config = NULL;
-    char *where = NULL, *path = clv_path_join(folder, clv_peft_weights_file);
-    clv_status status = path ? CLV_OK : clv_fail_memory(err, folder, strlen(folder));
-    if (status == CLV_OK)
-        status = load_config(&config, &where, folder, err);
-    if (status == CLV_OK)
-        status =
-            open_adapters(m, &(peft_files){.config = config, .config_path = where, .weights_path = path}, folder, err);
-    if (status == CLV_OK)
-        status = check_base(m, folder, err);
-    json_decref(config);
-    free(where);
-    free(path);
-    return status;
+    json_auto_t *config = NULL;
+    char where[CLV_PATH_SIZE], path[CLV_PATH_SIZE];
+    CLV_TRY(clv_path_join(path, folder, clv_peft_weights_file, err));
+    CLV_TRY(load_config(&config, where, folder, err));
+    CLV_TRY(open_adapters(m, &(peft_files){.config = config, .config_path = where, .weights_path = path}, folder, err));
+    return check_base(m, folder, err);
 }
 
 /* ---- writing ---- */
@@ -242,28 +211,20 @@ static json_t *config_of(const clv_model *m)
 
 static clv_status write_config(const clv_model *m, const char *folder, clv_error *err)
 {
-    char *path = clv_path_join(folder, clv_peft_config_file);
-    json_t *config = config_of(m);
-    char *text = config ? json_dumps(config, JSON_INDENT(2)) : NULL;
-    clv_status status =
-        path && text ? clv_file_write(path, text, strlen(text), err) : clv_fail_memory(err, folder, strlen(folder));
-    json_decref(config);
-    free(text);
-    free(path);
-    return status;
+    char path[CLV_PATH_SIZE];
+    CLV_TRY(clv_path_join(path, folder, clv_peft_config_file, err));
+    json_auto_t *config = config_of(m);
+    CLV_FREED char *text = config ? json_dumps(config, JSON_INDENT(2)) : NULL;
+    return text ? clv_file_write(path, text, strlen(text), err) : clv_fail_memory(err, folder, strlen(folder));
 }
 
 static clv_status write_base(const clv_model *m, const char *folder, clv_error *err)
 {
-    char base[CLV_MODEL_FINGERPRINT_SIZE], *path = clv_path_join(folder, base_name);
-    clv_status status = path ? clv_model_fingerprint(base, m, err) : clv_fail_memory(err, folder, strlen(folder));
-    if (status == CLV_OK) {
-        json_t *document = json_pack("{s:s, s:i, s:s}", "format", base_format, "version", VERSION, "base", base);
-        status = clv_checksummed_json_write(path, document, LIMIT, err);
-        json_decref(document);
-    }
-    free(path);
-    return status;
+    char base[CLV_MODEL_FINGERPRINT_SIZE], path[CLV_PATH_SIZE];
+    CLV_TRY(clv_path_join(path, folder, base_name, err));
+    CLV_TRY(clv_model_fingerprint(base, m, err));
+    json_auto_t *document = json_pack("{s:s, s:i, s:s}", "format", base_format, "version", VERSION, "base", base);
+    return clv_checksummed_json_write(path, document, LIMIT, err);
 }
 
 /* A clv_model_save_spec.write_sidecars. */

@@ -4,11 +4,9 @@
  * of linear layers. cleave_base.json, which PEFT ignores, has a fingerprint of the base: another base of the same
  * shapes is rejected. A folder without it is not checked.
  */
-#ifndef CLEAVE_MODELS_ADAPTERS_PEFT_FOLDER_H
-#define CLEAVE_MODELS_ADAPTERS_PEFT_FOLDER_H
+#pragma once
 
 #include "models/model.h"
-#include "models/weights/model_weights.h"
 
 extern const char clv_peft_weights_file[], clv_peft_config_file[];
 
@@ -31,5 +29,3 @@ clv_status clv_model_save_spec_peft(clv_model_save_spec *out, const clv_model *m
 /* A one-line fingerprint of config and weights. */
 enum { CLV_MODEL_FINGERPRINT_SIZE = 192 };
 clv_status clv_model_fingerprint(char out[CLV_MODEL_FINGERPRINT_SIZE], const clv_model *model, clv_error *err);
-
-#endif

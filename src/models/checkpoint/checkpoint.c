@@ -2,11 +2,8 @@
 #include "cleave/checkpoint.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "base/versioned_structs.h"
+#include "base/memory/grow.h"
 #include "io/checkpoint/weights.h"
 #include "io/files/atomic_folder.h"
 #include "io/files/file.h"
@@ -26,10 +23,9 @@ struct clv_checkpoint {
 clv_status clv_checkpoint_open(clv_checkpoint **out, const char *path, const clv_checkpoint_options *options,
                                clv_error *err)
 {
-    static const char call[] = "clv_checkpoint_open";
     clv_checkpoint_options o;
-    CLV_TRY(clv_require(out && path, call, "out and a path", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
+    CLV_TRY(clv_require(out && path, __func__, "out and a path", err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, __func__, err));
     clv_checkpoint *c = calloc(1, sizeof *c);
     if (!c)
         return clv_fail_memory(err, path, sizeof *c);
@@ -74,10 +70,9 @@ static clv_status at(const clv_safetensor **out, const clv_checkpoint *c, int64_
 
 clv_status clv_checkpoint_tensor(const clv_checkpoint *c, int64_t i, clv_tensor_info *out, clv_error *err)
 {
-    static const char call[] = "clv_checkpoint_tensor";
     const clv_safetensor *t;
-    CLV_TRY(clv_require(out != NULL, call, "out", err));
-    CLV_TRY(at(&t, c, i, call, err));
+    CLV_TRY(clv_require(out != NULL, __func__, "out", err));
+    CLV_TRY(at(&t, c, i, __func__, err));
     clv_tensor_info info = {.name = t->name,
                             .dtype_name = t->dtype_name,
                             .readable = t->readable,
@@ -85,13 +80,13 @@ clv_status clv_checkpoint_tensor(const clv_checkpoint *c, int64_t i, clv_tensor_
                             .rank = t->rank,
                             .bytes = (int64_t)(t->end - t->begin)};
     memcpy(info.shape, t->shape, sizeof info.shape);
-    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, call, err);
+    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, __func__, err);
 }
 
 clv_status clv_checkpoint_find(int64_t *out, const clv_checkpoint *c, const char *name, clv_error *err)
 {
     const clv_safetensor *found;
-    CLV_TRY(clv_require(out && c && name, "clv_checkpoint_find", "out, a checkpoint and a name", err));
+    CLV_TRY(clv_require(out && c && name, __func__, "out, a checkpoint and a name", err));
     CLV_TRY(clv_weights_find(&found, c->weights, name, err));
     *out = clv_weights_index_of(c->weights, found);
     return CLV_OK;
@@ -100,12 +95,11 @@ clv_status clv_checkpoint_find(int64_t *out, const clv_checkpoint *c, const char
 clv_status clv_checkpoint_read(const clv_checkpoint *c, int64_t i, const clv_shard *box, clv_dtype dtype, void *out,
                                clv_error *err)
 {
-    static const char call[] = "clv_checkpoint_read";
     const clv_safetensor *t;
-    CLV_TRY(clv_require(out != NULL, call, "where the elements go", err));
-    CLV_TRY(at(&t, c, i, call, err));
+    CLV_TRY(clv_require(out != NULL, __func__, "where the elements go", err));
+    CLV_TRY(at(&t, c, i, __func__, err));
     if (clv_dtype_size(dtype) == 0)
-        return clv_fail(err, CLV_EDTYPE, "%s: dtype %d; valid: those of clv_dtype", call, (int)dtype);
+        return clv_fail(err, CLV_EDTYPE, "%s: dtype %d; valid: those of clv_dtype", __func__, (int)dtype);
     return clv_safetensors_read(t, box, dtype, out, err);
 }
 
@@ -145,7 +139,7 @@ int clv_checkpoint_rank_file(char *out, size_t size, int64_t *bytes, const clv_c
 clv_status clv_model_for_each_tensor(const clv_model *model, clv_expected_tensor_callback *take, void *arg,
                                      clv_error *err)
 {
-    CLV_TRY(clv_require(model && take, "clv_model_for_each_tensor", "a model, and what takes its tensors", err));
+    CLV_TRY(clv_require(model && take, __func__, "a model, and what takes its tensors", err));
     for (int64_t i = 0; i < clv_model_parameter_count(&model->config); i++) {
         clv_parameter p = clv_model_parameter_at(&model->config, i);
         for (int k = 0; k < clv_parameter_tensor_count(&p); k++) {
@@ -161,8 +155,7 @@ clv_status clv_checkpoint_compare(const clv_checkpoint *c, const clv_model *mode
 {
     clv_checkpoint_inventory inventory;
     clv_config_overrides settled;
-    CLV_TRY(
-        clv_require(c && model && take, "clv_checkpoint_compare", "a checkpoint, a model, and what takes names", err));
+    CLV_TRY(clv_require(c && model && take, __func__, "a checkpoint, a model, and what takes names", err));
     clv_model_config config = model->config;
     CLV_TRY(clv_finalize_config(&settled, &config, c->weights, err));
     clv_status status = clv_checkpoint_inventory_collect(&inventory, c->weights, &config, err);
@@ -181,6 +174,7 @@ clv_status clv_checkpoint_compare(const clv_checkpoint *c, const clv_model *mode
 struct clv_checkpoint_writer {
     char *path;
     int64_t n;
+    int64_t capacity, metadata_capacity;
     clv_tensor_spec *specs; /* [n]; names are the writer's */
     int n_metadata;
     clv_metadata_entry *metadata; /* [n_metadata]; texts are the writer's */
@@ -189,7 +183,7 @@ struct clv_checkpoint_writer {
 
 clv_status clv_checkpoint_create(clv_checkpoint_writer **out, const char *path, clv_error *err)
 {
-    CLV_TRY(clv_require(out && path, "clv_checkpoint_create", "out and a path", err));
+    CLV_TRY(clv_require(out && path, __func__, "out and a path", err));
     CLV_TRY(clv_atomic_file_check(path, err));
     clv_checkpoint_writer *w = calloc(1, sizeof *w);
     if (w)
@@ -212,18 +206,15 @@ static clv_status check_added(const clv_checkpoint_writer *w, const char *name, 
 clv_status clv_checkpoint_add_tensor(clv_checkpoint_writer *w, const char *name, clv_dtype dtype, int rank,
                                      const int64_t *shape, clv_error *err)
 {
-    CLV_TRY(clv_require(w && name && (shape || rank == 0), "clv_checkpoint_add_tensor", "a writer, a name and a shape",
-                        err));
+    CLV_TRY(clv_require(w && name && (shape || rank == 0), __func__, "a writer, a name and a shape", err));
     CLV_TRY(check_added(w, name, err));
     if (rank < 0 || rank > CLV_MAX_RANK)
         return clv_fail(err, CLV_EINVAL, "%s: %d dimensions; valid: 0 to %d", name, rank, CLV_MAX_RANK);
     if (clv_dtype_size(dtype) == 0)
         return clv_fail(err, CLV_EDTYPE, "%s: dtype %d; valid: those of clv_dtype", name, (int)dtype);
     CLV_TRY(clv_shape_check(shape, rank, dtype, err));
-    clv_tensor_spec *grown = realloc(w->specs, (size_t)(w->n + 1) * sizeof *grown);
-    if (grown)
-        w->specs = grown;
-    const char *copy = grown ? strdup(name) : NULL;
+    CLV_TRY(clv_grow(&w->specs, &w->capacity, w->n + 1, sizeof *w->specs, "a tensor", err));
+    const char *copy = strdup(name);
     if (!copy)
         return clv_fail_memory(err, "a tensor's name", strlen(name));
     clv_tensor_spec *spec = &w->specs[w->n++];
@@ -235,12 +226,10 @@ clv_status clv_checkpoint_add_tensor(clv_checkpoint_writer *w, const char *name,
 
 clv_status clv_checkpoint_add_metadata(clv_checkpoint_writer *w, const char *key, const char *text, clv_error *err)
 {
-    CLV_TRY(clv_require(w && key && text, "clv_checkpoint_add_metadata", "a writer, a key and a text", err));
+    CLV_TRY(clv_require(w && key && text, __func__, "a writer, a key and a text", err));
     CLV_TRY(check_added(w, key, err));
-    clv_metadata_entry *grown = realloc(w->metadata, (size_t)(w->n_metadata + 1) * sizeof *grown);
-    if (grown)
-        w->metadata = grown;
-    const clv_metadata_entry entry = {grown ? strdup(key) : NULL, grown ? strdup(text) : NULL};
+    CLV_TRY(clv_grow(&w->metadata, &w->metadata_capacity, w->n_metadata + 1, sizeof *w->metadata, "metadata", err));
+    const clv_metadata_entry entry = {strdup(key), strdup(text)};
     if (entry.key && entry.text) {
         w->metadata[w->n_metadata++] = entry;
         return CLV_OK;
@@ -258,7 +247,7 @@ static clv_status begin(clv_checkpoint_writer *w, clv_error *err)
 clv_status clv_checkpoint_write(clv_checkpoint_writer *w, int64_t i, const clv_shard *box, const void *data,
                                 clv_error *err)
 {
-    CLV_TRY(clv_require(w && data, "clv_checkpoint_write", "a writer and elements", err));
+    CLV_TRY(clv_require(w && data, __func__, "a writer and elements", err));
     if (i < 0 || i >= w->n)
         return clv_fail(err, CLV_EINVAL, "%s: tensor %lld of %lld", w->path, (long long)i, (long long)w->n);
     if (!w->file)
@@ -282,7 +271,7 @@ static void free_writer(clv_checkpoint_writer *w)
 
 clv_status clv_checkpoint_commit(clv_checkpoint_writer *w, clv_error *err)
 {
-    CLV_TRY(clv_require(w != NULL, "clv_checkpoint_commit", "a writer", err));
+    CLV_TRY(clv_require(w != NULL, __func__, "a writer", err));
     clv_status status = w->file ? CLV_OK : begin(w, err);
     if (status == CLV_OK)
         status = clv_safetensors_commit(w->file, err);
@@ -335,7 +324,6 @@ static clv_status write_shards(const void *arg, const clv_weights *original, con
 {
     const sharding *s = arg;
     clv_sharded_write_options o = s->shards;
-    (void)original;
     o.progress = options->progress;
     o.progress_arg = options->progress_arg;
     return clv_weights_shard(s->weights, folder, &o, err);
@@ -345,7 +333,7 @@ static clv_status shard_weights(const clv_model *model, const clv_weights *weigh
                                 const clv_convert_options *options, clv_error *err)
 {
     clv_weight_layouts *placement;
-    clv_tensor_placement *placements;
+    CLV_FREED clv_tensor_placement *placements = NULL;
     CLV_TRY(clv_weight_layouts_new(&placement, &model->config, &model->mesh, &model->rules, model->quant, err));
     clv_status status = clv_weight_layouts_of_checkpoint(&placements, placement, weights, err);
     clv_weight_layouts_free(placement);
@@ -354,19 +342,16 @@ static clv_status shard_weights(const clv_model *model, const clv_weights *weigh
                         .shards = {.mesh = model->mesh,
                                    .rules = options->rules_text ? options->rules_text : model->rules.name,
                                    .placements = placements}};
-    status = convert(model->path, model->weights->files, to, write_shards, &s, options, err);
-    free(placements);
-    return status;
+    return convert(model->path, model->weights->files, to, write_shards, &s, options, err);
 }
 
 clv_status clv_checkpoint_shard(const clv_model *model, const char *to, const clv_convert_options *options,
                                 clv_error *err)
 {
-    static const char call[] = "clv_checkpoint_shard";
     clv_convert_options o;
     clv_quantize_on_load *blocks;
-    CLV_TRY(clv_require(model && to && model->weights, call, "a model with weights, and a folder to make", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
+    CLV_TRY(clv_require(model && to && model->weights, __func__, "a model with weights, and a folder to make", err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, __func__, err));
     if (model->adapters)
         return clv_fail(err, CLV_EUNSUPPORTED,
                         "%s: of a model with adapters its weights alone would be written; valid: adapters merged into "
@@ -384,7 +369,6 @@ clv_status clv_checkpoint_shard(const clv_model *model, const char *to, const cl
 static clv_status write_merged(const void *arg, const clv_weights *weights, const char *folder,
                                const clv_convert_options *options, clv_error *err)
 {
-    (void)arg;
     return clv_weights_merge(weights, folder, options->progress, options->progress_arg, err);
 }
 
@@ -402,7 +386,6 @@ static clv_status write_with_adapters(const void *arg, const clv_weights *weight
     clv_graph *graph;
     clv_program *program = NULL;
     clv_session *session = NULL;
-    (void)options;
     CLV_TRY(clv_graph_new(&graph, &m->mesh, err));
     clv_model_inference(graph, m, &(clv_model_graph_options){.batch = 1, .seq = 1});
     clv_status status = clv_model_compile(&program, m, graph, err);
@@ -435,11 +418,10 @@ static clv_status merge_adapters(const char *from, const char *to, const clv_con
 
 clv_status clv_checkpoint_merge(const char *from, const char *to, const clv_convert_options *options, clv_error *err)
 {
-    static const char call[] = "clv_checkpoint_merge";
     clv_convert_options o;
     clv_weights *weights;
-    CLV_TRY(clv_require(from && to, call, "two folders", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
+    CLV_TRY(clv_require(from && to, __func__, "two folders", err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, __func__, err));
     if (clv_peft_is_adapter_folder(from))
         return merge_adapters(from, to, &o, err);
     CLV_TRY(clv_weights_open(&weights, from, err));
@@ -453,7 +435,7 @@ clv_status clv_checkpoint_merge(const char *from, const char *to, const clv_conv
 
 clv_status clv_model_save(const clv_model *model, const clv_session *session, const char *folder, clv_error *err)
 {
-    CLV_TRY(clv_require(model && session && folder, "clv_model_save", "a model, a session and a folder", err));
+    CLV_TRY(clv_require(model && session && folder, __func__, "a model, a session and a folder", err));
     if (model->quant != CLV_QUANT_NONE)
         return clv_fail(err, CLV_EUNSUPPORTED, "clv_model_save: weights in %s; valid: a model opened as floats",
                         clv_quant_name(model->quant));
@@ -465,7 +447,7 @@ clv_status clv_model_save_adapters(const clv_model *model, const clv_session *se
                                    clv_error *err)
 {
     clv_model_save_spec files;
-    CLV_TRY(clv_require(model && session && folder, "clv_model_save_adapters", "a model, a session and a folder", err));
+    CLV_TRY(clv_require(model && session && folder, __func__, "a model, a session and a folder", err));
     CLV_TRY(clv_model_save_spec_peft(&files, model, err));
     return clv_model_save_files(session, &files, folder, err);
 }

@@ -39,12 +39,11 @@ clv_status clv_checkpoint_inventory_collect(clv_checkpoint_inventory *out, const
 {
     const size_t expected = (size_t)(clv_model_tensor_count(m) + clv_model_parameter_count(m)) + 1;
     const size_t n = (size_t)clv_weights_count(w);
-    bool *used = calloc(n + 1, sizeof *used);
+    CLV_FREED bool *used = calloc(n + 1, sizeof *used);
     clv_checkpoint_inventory c = {.missing = calloc(expected, sizeof *c.missing),
                                   .extra = calloc(n + 1, sizeof(const clv_safetensor *))};
 
     if (used == NULL || c.missing == NULL || c.extra == NULL) {
-        free(used);
         clv_checkpoint_inventory_free(&c);
         return clv_fail_memory(err, "names of tensors", expected * sizeof *c.missing);
     }
@@ -52,7 +51,6 @@ clv_status clv_checkpoint_inventory_collect(clv_checkpoint_inventory *out, const
     for (size_t i = 0; i < n; i++)
         if (!used[i])
             c.extra[c.n_extra++] = clv_weights_at(w, (int64_t)i);
-    free(used);
     *out = c;
     return CLV_OK;
 }
@@ -155,10 +153,8 @@ clv_status clv_checkpoint_inventory_check(const clv_checkpoint_inventory *c, con
 
 clv_status clv_model_check_weights(const clv_weights *w, const clv_model_config *m, clv_error *err)
 {
-    clv_checkpoint_inventory inventory;
+    CLV_CLEANUP(clv_checkpoint_inventory_free) clv_checkpoint_inventory inventory = {0};
 
     CLV_TRY(clv_checkpoint_inventory_collect(&inventory, w, m, err));
-    clv_status status = clv_checkpoint_inventory_check(&inventory, w, m, err);
-    clv_checkpoint_inventory_free(&inventory);
-    return status;
+    return clv_checkpoint_inventory_check(&inventory, w, m, err);
 }

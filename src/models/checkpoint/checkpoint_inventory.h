@@ -1,8 +1,7 @@
 /* checkpoint_inventory.h - tensors of a checkpoint against the model's parameters: missing, unexpected, wrong shape
  * or dtype.
  */
-#ifndef CLEAVE_MODELS_CHECKPOINT_CHECKPOINT_INVENTORY_H
-#define CLEAVE_MODELS_CHECKPOINT_CHECKPOINT_INVENTORY_H
+#pragma once
 
 #include "models/weights/parameter_map.h"
 
@@ -23,5 +22,3 @@ clv_status clv_checkpoint_inventory_check(const clv_checkpoint_inventory *invent
                                           const clv_model_config *model, clv_error *err);
 /* Collects and checks an inventory. */
 clv_status clv_model_check_weights(const clv_weights *weights, const clv_model_config *model, clv_error *err);
-
-#endif

@@ -3,15 +3,12 @@
  */
 #include "models/checkpoint/checkpoint_warnings.h"
 
-#include <ctype.h>
 #include <fnmatch.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "models/families/model_family.h"
 #include "ops/builtin_ops.h"
 
@@ -224,15 +221,15 @@ static clv_status frequency_error(double *most, const clv_safetensor *t, const c
     how.dims = m->head_dim;
     if (!t->readable || t->rank != 1 || t->shape[0] != m->head_dim / 2 || !(how.theta > 0))
         return CLV_OK;
-    float *stored = malloc((size_t)(t->shape[0] + 1) * sizeof *stored);
-    clv_status status = stored != NULL ? clv_safetensors_read(t, NULL, CLV_F32, stored, err)
-                                       : clv_fail_memory(err, t->name, (size_t)t->shape[0] * sizeof *stored);
-    for (int64_t i = 0; status == CLV_OK && i < t->shape[0]; i++) {
+    CLV_FREED float *stored = malloc((size_t)(t->shape[0] + 1) * sizeof *stored);
+    if (stored == NULL)
+        return clv_fail_memory(err, t->name, (size_t)t->shape[0] * sizeof *stored);
+    CLV_TRY(clv_safetensors_read(t, NULL, CLV_F32, stored, err));
+    for (int64_t i = 0; i < t->shape[0]; i++) {
         double plain = clv_rope_frequency(&how, i), error = fabs((double)stored[i] - plain) / plain;
         *most = error > *most || isnan(error) ? error : *most;
     }
-    free(stored);
-    return status;
+    return CLV_OK;
 }
 
 static clv_status warn_kind(clv_warnings *warnings, int k, const clv_checkpoint_inventory *inventory,
@@ -261,18 +258,18 @@ static clv_status warn_kind(clv_warnings *warnings, int k, const clv_checkpoint_
 static clv_status warn_unused(clv_warnings *warnings, const clv_checkpoint_inventory *inventory, const clv_weights *w,
                               const clv_model_config *m, bool of_adapters, clv_error *err)
 {
-    int *kind_at = calloc((size_t)inventory->n_extra + 1, sizeof *kind_at);
-    clv_status status = kind_at != NULL ? CLV_OK : clv_fail_memory(err, "kinds of tensors", (size_t)inventory->n_extra);
+    CLV_FREED int *kind_at = calloc((size_t)inventory->n_extra + 1, sizeof *kind_at);
+    if (kind_at == NULL)
+        return clv_fail_memory(err, "kinds of tensors", (size_t)inventory->n_extra);
 
-    for (int64_t i = 0; status == CLV_OK && i < inventory->n_extra; i++) {
+    for (int64_t i = 0; i < inventory->n_extra; i++) {
         kind_at[i] = kind_of(clv_weights_bare_name(w, inventory->extra[i]), m, of_adapters);
         if (kind_at[i] >= 0 && kinds[kind_at[i]].fate == REJECTED)
-            status = clv_fail(err, CLV_EUNSUPPORTED, "%s: %s", inventory->extra[i]->name, kinds[kind_at[i]].why);
+            return clv_fail(err, CLV_EUNSUPPORTED, "%s: %s", inventory->extra[i]->name, kinds[kind_at[i]].why);
     }
-    for (int k = 0; status == CLV_OK && k < KINDS; k++)
-        status = warn_kind(warnings, k, inventory, kind_at, w, m, err);
-    free(kind_at);
-    return status;
+    for (int k = 0; k < KINDS; k++)
+        CLV_TRY(warn_kind(warnings, k, inventory, kind_at, w, m, err));
+    return CLV_OK;
 }
 
 static clv_status warn_overrides(clv_warnings *warnings, const clv_config_overrides *s, const clv_weights *w,

@@ -1,8 +1,7 @@
 /* checkpoint_warnings.h - the list of warnings about a model; warns of unused tensors and of mismatches with
  * config.json; rejects unreadable weight formats.
  */
-#ifndef CLEAVE_MODELS_CHECKPOINT_CHECKPOINT_WARNINGS_H
-#define CLEAVE_MODELS_CHECKPOINT_CHECKPOINT_WARNINGS_H
+#pragma once
 
 #include "models/checkpoint/checkpoint_inventory.h"
 #include "models/config/finalize_config.h"
@@ -25,5 +24,3 @@ clv_status clv_checkpoint_warnings_collect(clv_warnings *warnings, const clv_che
 
 /* Whether a tensor belongs to a module that affects neither logits nor hidden states: a pooler, a contact head. */
 bool clv_is_unused_module(const char *name);
-
-#endif

@@ -5,7 +5,6 @@
 
 #include <string.h>
 
-#include "base/error.h"
 #include "models/families/model_family.h"
 #include "tensor/parse_print.h"
 

@@ -1,8 +1,7 @@
 /* config_fields.h - parsers for config.json fields that families share: sizes, activation, RoPE scaling, special
  * tokens. Every message names the file and the key.
  */
-#ifndef CLEAVE_MODELS_CONFIG_CONFIG_FIELDS_H
-#define CLEAVE_MODELS_CONFIG_CONFIG_FIELDS_H
+#pragma once
 
 #include "io/json/json.h"
 #include "models/config/model_config.h"
@@ -50,5 +49,3 @@ clv_status clv_config_tokens(clv_model_config *model, const json_t *object, cons
 json_t *clv_config_eos_json(const clv_model_config *model);
 /* A token id, or null. */
 json_t *clv_config_token_json(int64_t token);
-
-#endif

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
-#include "models/config/config_fields.h"
 #include "models/families/model_family.h"
 
 #define FORM     "llama mistral qwen2"
@@ -131,10 +129,8 @@ static bool is_nothing(const json_t *value)
 
 static clv_status reject(const char *key, const json_t *value, const char *valid, const char *where, clv_error *err)
 {
-    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    clv_status status = clv_config_unsupported(where, key, text ? text : "it", valid, err);
-    free(text);
-    return status;
+    CLV_FREED char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    return clv_config_unsupported(where, key, text ? text : "it", valid, err);
 }
 
 static clv_status check_key(const clv_config_keys *row, const char *key, const json_t *value, const char *where,

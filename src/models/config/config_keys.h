@@ -1,8 +1,7 @@
 /* config_keys.h - table of known config.json keys per family: read, required to have one value, or ignored.
  * peft_config.c has one for adapter_config.json.
  */
-#ifndef CLEAVE_MODELS_CONFIG_CONFIG_KEYS_H
-#define CLEAVE_MODELS_CONFIG_CONFIG_KEYS_H
+#pragma once
 
 #include "io/json/json.h"
 #include "models/config/model_config.h"
@@ -33,5 +32,3 @@ const clv_config_keys *clv_config_keys_find(const clv_config_keys *rows, size_t 
 clv_status clv_config_check_keys(const clv_model_family *family, const json_t *object, const char *where,
                                  clv_error *err);
 bool clv_config_knows_key(const clv_model_family *family, const char *key);
-
-#endif

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "models/families/model_family.h"
 #include "models/weights/weight_storage.h"
 
@@ -38,14 +37,14 @@ clv_status clv_tensors_equal(bool *out, const clv_safetensor *a, const clv_safet
     memcpy(row.hi, a->shape, sizeof row.hi);
     row.hi[0] = 1;
     const int64_t row_elems = clv_shard_elems(&row), rows = PIECE_ELEMS / (row_elems + 1) + 1;
-    float *values = malloc((size_t)(2 * rows * row_elems + 1) * sizeof *values);
-    clv_status status = values != NULL ? CLV_OK : clv_fail_memory(err, a->name, (size_t)(rows * row_elems));
-    for (int64_t lo = 0; status == CLV_OK && *out && lo < a->shape[0]; lo += rows) {
+    CLV_FREED float *values = malloc((size_t)(2 * rows * row_elems + 1) * sizeof *values);
+    if (values == NULL)
+        return clv_fail_memory(err, a->name, (size_t)(rows * row_elems));
+    for (int64_t lo = 0; *out && lo < a->shape[0]; lo += rows) {
         int64_t hi = lo + rows < a->shape[0] ? lo + rows : a->shape[0];
-        status = rows_equal(out, a, b, lo, hi, values, (size_t)((hi - lo) * row_elems), err);
+        CLV_TRY(rows_equal(out, a, b, lo, hi, values, (size_t)((hi - lo) * row_elems), err));
     }
-    free(values);
-    return status;
+    return CLV_OK;
 }
 
 /* ---- tied embeddings ---- */

@@ -4,8 +4,7 @@
  *   (PreTrainedModel.tie_weights).
  * - Rotary frequencies are those of the files, if they have them: see clv_model_find_rope_frequencies.
  */
-#ifndef CLEAVE_MODELS_CONFIG_FINALIZE_CONFIG_H
-#define CLEAVE_MODELS_CONFIG_FINALIZE_CONFIG_H
+#pragma once
 
 #include "models/weights/parameter_map.h"
 
@@ -24,5 +23,3 @@ void clv_config_overrides_free(clv_config_overrides *settled);
 
 /* Whether two tensors have equal shapes and values, compared as f32: NaN differs from itself, -0 equals 0. */
 clv_status clv_tensors_equal(bool *out, const clv_safetensor *a, const clv_safetensor *b, clv_error *err);
-
-#endif

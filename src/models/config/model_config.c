@@ -204,31 +204,25 @@ bool clv_is_folder(const char *path)
 
 clv_status clv_model_config_read(clv_model_config *out, const char *path, clv_error *err)
 {
-    clv_status status;
-    char *file;
-
+    char file[CLV_PATH_SIZE];
     if (!clv_is_folder(path))
         return read_given_file(out, path, err);
-    file = clv_path_join(path, "config.json");
-    if (file == NULL)
-        return clv_fail_memory(err, path, strlen(path));
-    status = read_file(out, file, err);
-    free(file);
-    return status;
+    CLV_TRY(clv_path_join(file, path, "config.json", err));
+    return read_file(out, file, err);
 }
 
 clv_status clv_model_config_unknown_keys(char *out, size_t size, const clv_model_family *family, const char *path,
                                          clv_error *err)
 {
     clv_text text = {.out = out, .size = size};
-    char *file = clv_is_folder(path) ? clv_path_join(path, "config.json") : strdup(path);
-    json_t *document = NULL;
+    char file[CLV_PATH_SIZE];
+    json_auto_t *document = NULL;
     const char *key;
     const json_t *value;
-    clv_status status = file ? CLV_OK : clv_fail_memory(err, path, strlen(path));
 
-    if (status == CLV_OK)
-        status = clv_json_load(&document, file, CONFIG_LIMIT, err);
+    if (clv_is_folder(path))
+        CLV_TRY(clv_path_join(file, path, "config.json", err));
+    CLV_TRY(clv_json_load(&document, clv_is_folder(path) ? file : path, CONFIG_LIMIT, err));
     json_object_foreach(document, key, value)
     {
         if (family->is_custom || clv_config_knows_key(family, key))
@@ -237,9 +231,7 @@ clv_status clv_model_config_unknown_keys(char *out, size_t size, const clv_model
         clv_text_add_name(&text, key);
     }
     clv_text_finish(&text);
-    json_decref(document);
-    free(file);
-    return status;
+    return CLV_OK;
 }
 
 /* ---- writing ---- */
@@ -275,14 +267,11 @@ char *clv_model_config_to_json(const clv_model_config *model, clv_dtype dtype)
 
 clv_status clv_model_config_write(const clv_model_config *model, clv_dtype dtype, const char *path, clv_error *err)
 {
-    char *text;
-    clv_status status;
+    CLV_FREED char *text = NULL;
 
     CLV_TRY(clv_model_config_check(model, path, err));
     text = clv_model_config_to_json(model, dtype);
     if (text == NULL)
         return clv_fail_memory(err, path, CONFIG_LIMIT);
-    status = clv_file_write(path, text, strlen(text), err);
-    free(text);
-    return status;
+    return clv_file_write(path, text, strlen(text), err);
 }

@@ -7,8 +7,7 @@
  * change results are rejected by name. Ignored are auto_map (no such file is opened), dropout rates (see
  * clv_model_graph_options) and unknown keys.
  */
-#ifndef CLEAVE_MODELS_CONFIG_MODEL_CONFIG_H
-#define CLEAVE_MODELS_CONFIG_MODEL_CONFIG_H
+#pragma once
 
 #include "cleave/family.h"
 
@@ -134,5 +133,3 @@ void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const
 
 /* clv_model_inference. */
 void clv_build_inference(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build);
-
-#endif

@@ -4,9 +4,7 @@
  * Refused in config.json: positions other than absolute, decoders. The pooler and the next-sentence head of a
  * checkpoint are not used.
  */
-#include "base/error.h"
 #include "graph/graph.h"
-#include "models/config/config_fields.h"
 #include "models/families/model_family.h"
 #include "nn/layer_layouts.h"
 

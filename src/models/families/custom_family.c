@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "graph/graph.h"
 #include "models/config/config_fields.h"
 #include "models/families/family_registry.h"
@@ -269,10 +268,9 @@ static clv_status check(const clv_family *f, clv_error *err)
 
 clv_status clv_model_register_family(const clv_family *family, clv_error *err)
 {
-    static const char call[] = "clv_model_register_family";
     clv_family f;
-    CLV_TRY(clv_require(family != NULL, call, "a family", err));
-    CLV_TRY(clv_options_copy_in(&f, sizeof f, sizeof f, family, call, err));
+    CLV_TRY(clv_require(family != NULL, __func__, "a family", err));
+    CLV_TRY(clv_options_copy_in(&f, sizeof f, sizeof f, family, __func__, err));
     CLV_TRY(check(&f, err));
     size_t bytes = sizeof(custom_family) + ((size_t)f.n_parameters + 1) * sizeof(clv_parameter_row);
     custom_family *own = calloc(1, bytes);

@@ -10,9 +10,7 @@
  *
  * Refused in config.json: learned positions (ESM-1b), folding models, decoders.
  */
-#include "base/error.h"
 #include "graph/graph.h"
-#include "models/config/config_fields.h"
 #include "models/families/model_family.h"
 
 static const double masked_in_training = 0.15 * 0.8;

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
-
 /* Adding a family to the library: a file that defines one, a line here. */
 static const clv_model_family *const families[] = {&clv_family_llama, &clv_family_mistral, &clv_family_qwen2,
                                                    &clv_family_gpt2,  &clv_family_esm,     &clv_family_bert};

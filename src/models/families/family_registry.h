@@ -1,6 +1,5 @@
 /* family_registry.h - model families by config.json's model_type: the built-in ones and those a program registered. */
-#ifndef CLEAVE_MODELS_FAMILIES_FAMILY_REGISTRY_H
-#define CLEAVE_MODELS_FAMILIES_FAMILY_REGISTRY_H
+#pragma once
 
 #include "models/families/model_family.h"
 #include "tensor/parse_print.h"
@@ -11,5 +10,3 @@ const clv_model_family *clv_families_find(const char *model_type);
 void clv_families_list(clv_text *out);
 /* Adds one, which must live as long as the process. CLV_EEXIST when there is one of its model_type. */
 clv_status clv_families_add(const clv_model_family *family, clv_error *err);
-
-#endif

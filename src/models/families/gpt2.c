@@ -4,8 +4,6 @@
  * Its products are stored as [in, out] (Conv1D), with q, k and v side by side in one tensor.
  * Refused in config.json: attention that is not scaled by 1/sqrt(D) alone, or computed in another dtype.
  */
-#include "base/error.h"
-#include "models/config/config_fields.h"
 #include "models/families/model_family.h"
 
 /* Other families' names for the sizes may stand in place of GPT-2's own, or beside them with the same values. */

@@ -5,7 +5,6 @@
  */
 #include <stdio.h>
 
-#include "base/error.h"
 #include "models/config/config_fields.h"
 #include "models/families/llama_common.h"
 

@@ -5,9 +5,6 @@
 
 #include <string.h>
 
-#include "base/error.h"
-#include "models/config/config_fields.h"
-
 /* What "layer_types" calls them. */
 #define WHOLE    "full_attention"
 #define WINDOWED "sliding_attention"

@@ -1,8 +1,7 @@
 /* llama_common.h - shared by Llama, Mistral, Qwen2: config keys, decoder graph (RMSNorm, RoPE, GQA, SwiGLU),
  * parameters. They differ in biases, attention windows and defaults.
  */
-#ifndef CLEAVE_MODELS_FAMILIES_LLAMA_COMMON_H
-#define CLEAVE_MODELS_FAMILIES_LLAMA_COMMON_H
+#pragma once
 
 #include "models/families/model_family.h"
 
@@ -23,5 +22,3 @@ void clv_llama_write_windows(json_t *object, const clv_model_config *model);
 clv_value clv_llama_hidden_states(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
                                   const clv_model_inputs *in);
 extern const clv_parameter_row clv_llama_parameters[];
-
-#endif

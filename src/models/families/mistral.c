@@ -1,7 +1,6 @@
 /* mistral.c - Mistral family (MistralForCausalLM): Llama's graph with sliding-window attention (Jiang et al. 2023,
  * arXiv:2310.06825). A query sees the last `sliding_window` keys. The KV cache keeps all of them.
  */
-#include "base/error.h"
 #include "models/families/llama_common.h"
 
 static clv_status read_mistral(clv_model_config *c, const json_t *o, const char *where, clv_error *err)

@@ -1,11 +1,11 @@
 /* model_family.h - struct clv_model_family: how a family reads config.json, builds its graph and names its
  * parameters.
  */
-#ifndef CLEAVE_MODELS_FAMILIES_MODEL_FAMILY_H
-#define CLEAVE_MODELS_FAMILIES_MODEL_FAMILY_H
+#pragma once
 
+#include "base/error.h"
 #include "io/json/json.h"
-#include "models/config/model_config.h"
+#include "models/config/config_fields.h"
 #include "models/weights/parameter_map.h"
 
 /* Inputs of a graph; CLV_NONE: not in this graph. */
@@ -56,5 +56,3 @@ clv_value clv_model_logits(clv_graph *graph, const clv_model_config *model, cons
 /* The head of masked language models, in the scope "lm_head": dense, activation, LayerNorm, embedding table, bias. */
 clv_value clv_model_masked_lm_head(clv_graph *graph, const clv_model_config *model,
                                    const clv_model_build_options *build, clv_value x, clv_value table);
-
-#endif

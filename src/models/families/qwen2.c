@@ -2,8 +2,6 @@
  * et al. 2024, arXiv:2407.10671). With use_sliding_window, the layers that layer_types says, or those from
  * max_window_layers on, see a window.
  */
-#include "base/error.h"
-#include "models/config/config_fields.h"
 #include "models/families/llama_common.h"
 
 static clv_status read_qwen2(clv_model_config *c, const json_t *o, const char *where, clv_error *err)

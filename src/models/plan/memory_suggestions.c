@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "models/plan/plan_internal.h"
 
 enum { VALUE_TEXT = CLV_MESH_TEXT, MOST_CHANGES = CLV_MAX_AXES + 10 };
@@ -106,14 +105,13 @@ static int by_total(const void *a, const void *b)
 
 clv_status clv_plan_find_suggestions(clv_plan_suggestions **out, const clv_plan_options *options, clv_error *err)
 {
-    static const char call[] = "clv_plan_find_suggestions";
-    CLV_TRY(clv_require(out && options, call, "out and options", err));
+    CLV_TRY(clv_require(out && options, __func__, "out and options", err));
     clv_plan_suggestions *r = calloc(1, sizeof *r);
     if (!r)
         return clv_fail_memory(err, "suggestions", sizeof *r);
     search s = {.found = r};
     clv_memory memory;
-    clv_status status = clv_plan_parse_options(&s.given, options, call, err);
+    clv_status status = clv_plan_parse_options(&s.given, options, __func__, err);
     s.given.compile.explain = NULL;
     if (status == CLV_OK)
         status = measure(&memory, &s.given, err);
@@ -143,11 +141,10 @@ int clv_plan_suggestion_count(const clv_plan_suggestions *suggestions)
 clv_status clv_plan_suggestion_at(const clv_plan_suggestions *suggestions, int i, clv_plan_suggestion *out,
                                   clv_error *err)
 {
-    static const char call[] = "clv_plan_suggestion_at";
-    CLV_TRY(clv_require(suggestions && out, call, "suggestions and out", err));
+    CLV_TRY(clv_require(suggestions && out, __func__, "suggestions and out", err));
     if (i < 0 || i >= suggestions->n)
-        return clv_fail(err, CLV_EINVAL, "%s: there is no suggestion %d; there are %d", call, i, suggestions->n);
+        return clv_fail(err, CLV_EINVAL, "%s: there is no suggestion %d; there are %d", __func__, i, suggestions->n);
     const suggestion *item = &suggestions->item[i];
     const clv_plan_suggestion info = {.option = item->option, .value = item->value, .memory = &item->memory};
-    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, call, err);
+    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, __func__, err);
 }

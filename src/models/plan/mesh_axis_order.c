@@ -2,7 +2,6 @@
 #include <math.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "models/plan/plan_internal.h"
 
 enum {
@@ -102,10 +101,9 @@ static double measure_order(const clv_plan_options *given, const clv_mesh *mesh,
 
 clv_status clv_plan_find_axis_order(clv_mesh *mesh, double *seconds, const clv_plan_options *options, clv_error *err)
 {
-    static const char call[] = "clv_plan_find_axis_order";
     clv_plan_options given;
-    CLV_TRY(clv_require(mesh && seconds && options, call, "mesh, seconds and options", err));
-    CLV_TRY(clv_plan_parse_options(&given, options, call, err));
+    CLV_TRY(clv_require(mesh && seconds && options, __func__, "mesh, seconds and options", err));
+    CLV_TRY(clv_plan_parse_options(&given, options, __func__, err));
     given.compile.explain = NULL;
     CLV_TRY(measure(seconds, &given, err));
     clv_mesh as_given = given.mesh ? *given.mesh : (clv_mesh){0};

@@ -3,10 +3,7 @@
 
 #include <stddef.h>
 #include <stdio.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "base/versioned_structs.h"
 #include "models/model.h"
 #include "ops/builtin_ops.h"
 
@@ -24,7 +21,7 @@ const char *clv_plan_block_name(clv_plan_block block)
 
 clv_status clv_plan_block_parse(clv_plan_block *out, const char *name, clv_error *err)
 {
-    CLV_TRY(clv_require(out && name, "clv_plan_block_parse", "out and name", err));
+    CLV_TRY(clv_require(out && name, __func__, "out and name", err));
     for (int i = CLV_PLAN_BLOCK_NONE + 1; i < N_BLOCKS; i++)
         if (strcmp(name, block_names[i]) == 0) {
             *out = (clv_plan_block)i;

@@ -1,8 +1,7 @@
 /* plan_internal.h - parsing and compiling of clv_plan_options, shared by the files of models/plan. Private to
  * src/models.
  */
-#ifndef CLEAVE_MODELS_PLAN_PLAN_INTERNAL_H
-#define CLEAVE_MODELS_PLAN_PLAN_INTERNAL_H
+#pragma once
 
 #include "cleave/plan.h"
 
@@ -12,5 +11,3 @@ clv_status clv_plan_parse_options(clv_plan_options *out, const clv_plan_options 
 
 /* clv_plan_compile of a model with only its first `layers` layers; 0: all. */
 clv_status clv_plan_compile_layers(clv_program **out, const clv_plan_options *options, int64_t layers, clv_error *err);
-
-#endif

@@ -18,7 +18,6 @@
 #include "base/error.h"
 #include "base/hardware/resource_limits.h"
 #include "base/threads/thread.h"
-#include "base/versioned_structs.h"
 #include "cleave/text.h"
 #include "models/plan/search_layouts.h"
 #include "models/plan/search_reason.h"

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "cleave/plan_search.h"
 #include "io/files/file.h"
 #include "io/json/json.h"

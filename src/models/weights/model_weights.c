@@ -1,7 +1,6 @@
 /* model_weights.c - loads a folder's weights shard by shard into sessions, and saves a session's weights to a folder.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,7 +9,6 @@
 #include "io/files/file.h"
 #include "models/adapters/lora_parameters.h"
 #include "models/checkpoint/checkpoint_inventory.h"
-#include "models/checkpoint/checkpoint_warnings.h"
 #include "models/weights/model_weights.h"
 #include "runtime/multi_process/multi_process.h"
 
@@ -135,15 +133,12 @@ static clv_status new_saver(clv_model_saver **out, const clv_session *session, c
 static clv_status open_file(clv_model_saver *w, int number, clv_error *err)
 {
     const clv_model_save_spec *spec = &w->spec;
-    char *path = clv_path_join(w->folder, spec->weights_name);
-    clv_status status = path ? CLV_OK : clv_fail_memory(err, w->folder, strlen(w->folder));
-    if (status == CLV_OK && w->is_root)
-        status = make_folder(w->folder, err);
-    if (status == CLV_OK)
-        status = w->is_root ? clv_model_create_weights(&w->writer, spec->config, spec->dtype, path, err)
-                            : clv_model_join_weights(&w->writer, spec->config, spec->dtype, path, number, err);
-    free(path);
-    return status;
+    char path[CLV_PATH_SIZE];
+    CLV_TRY(clv_path_join(path, w->folder, spec->weights_name, err));
+    if (!w->is_root)
+        return clv_model_join_weights(&w->writer, spec->config, spec->dtype, path, number, err);
+    CLV_TRY(make_folder(w->folder, err));
+    return clv_model_create_weights(&w->writer, spec->config, spec->dtype, path, err);
 }
 
 clv_status clv_model_saver_begin(clv_model_saver **out, const clv_session *session, const clv_model_save_spec *spec,
@@ -208,11 +203,9 @@ clv_status clv_model_save_files(const clv_session *session, const clv_model_save
 /* A clv_model_save_spec.write_sidecars. */
 static clv_status write_config(const clv_model_save_spec *spec, const char *folder, clv_error *err)
 {
-    char *path = clv_path_join(folder, "config.json");
-    clv_status status = path ? clv_model_config_write(spec->config, spec->dtype, path, err)
-                             : clv_fail_memory(err, folder, strlen(folder));
-    free(path);
-    return status;
+    char path[CLV_PATH_SIZE];
+    CLV_TRY(clv_path_join(path, folder, "config.json", err));
+    return clv_model_config_write(spec->config, spec->dtype, path, err);
 }
 
 clv_model_save_spec clv_model_save_spec_hf(const clv_model_config *config, const clv_adapters *adapters,

@@ -1,7 +1,6 @@
 /* model_weights.h - loads a folder's weights shard by shard into sessions, and saves a session's weights to a folder.
  */
-#ifndef CLEAVE_MODELS_WEIGHTS_MODEL_WEIGHTS_H
-#define CLEAVE_MODELS_WEIGHTS_MODEL_WEIGHTS_H
+#pragma once
 
 #include "io/checkpoint/weights.h"
 #include "models/checkpoint/checkpoint_warnings.h"
@@ -61,5 +60,3 @@ clv_status clv_model_saver_write_shards(clv_model_saver *saver, const clv_sessio
 clv_status clv_model_saver_finish(clv_model_saver *saver, int64_t all_bytes, clv_error *err);
 /* Removes what is unfinished. NULL is a no-op. */
 void clv_model_saver_free(clv_model_saver *saver);
-
-#endif

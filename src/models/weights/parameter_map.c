@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "kernels/cpu/transpose_kernel.h"
 #include "models/families/model_family.h"
 #include "tensor/box_runs.h"
@@ -676,19 +675,19 @@ static clv_status read_rows_transposed(const clv_weights *w, const clv_model_con
 {
     int n_in = (int)strlen(p->row->in);
     int64_t in = 1, elems = clv_shard_elems(ours);
-    float *read = malloc((size_t)(elems + 1) * sizeof *read);
+    CLV_FREED float *read = malloc((size_t)(elems + 1) * sizeof *read);
 
     for (int d = 0; d < n_in; d++)
         in *= ours->hi[d] - ours->lo[d];
-    clv_status status = read != NULL ? read_in_order(w, c, p, ours, CLV_F32, read, err)
-                                     : clv_fail_memory(err, p->name, (size_t)elems * sizeof *read);
-    for (int64_t row = 0, rows = elems > 0 ? elems / in : 0; status == CLV_OK && row < rows; row += ROWS_TRANSPOSED) {
+    if (read == NULL)
+        return clv_fail_memory(err, p->name, (size_t)elems * sizeof *read);
+    CLV_TRY(read_in_order(w, c, p, ours, CLV_F32, read, err));
+    for (int64_t row = 0, rows = elems > 0 ? elems / in : 0; row < rows; row += ROWS_TRANSPOSED) {
         int64_t n = rows - row < ROWS_TRANSPOSED ? rows - row : ROWS_TRANSPOSED;
         clv_transpose_matrix(sizeof *read, buffer, in, read + row, rows, n, in);
         take(arg, row, n, buffer);
     }
-    free(read);
-    return status;
+    return CLV_OK;
 }
 
 /* For a tensor of the parameter's own shape. */
@@ -730,13 +729,11 @@ clv_status clv_model_read_rows(const clv_weights *w, const clv_model_config *c, 
     strip_move move = {.config = c, .parameter = &p, .weights = w, .dtype = CLV_F32, .take = take, .take_arg = arg};
     if (p.row->form == CLV_PARAMETER_LINEAR)
         return move_transposed(&move, &ours, err);
-    float *buffer = rows_buffer(&p, &ours);
+    CLV_FREED float *buffer = rows_buffer(&p, &ours);
     if (buffer == NULL)
         return clv_fail_memory(err, p.name, STRIP_BYTES);
-    clv_status status = p.row->in[0] != '\0' ? read_rows_transposed(w, c, &p, &ours, take, arg, buffer, err)
-                                             : read_rows_as_is(w, c, &p, box, take, arg, buffer, err);
-    free(buffer);
-    return status;
+    return p.row->in[0] != '\0' ? read_rows_transposed(w, c, &p, &ours, take, arg, buffer, err)
+                                : read_rows_as_is(w, c, &p, box, take, arg, buffer, err);
 }
 
 /* ---- writing ---- */

@@ -16,8 +16,7 @@
  * If n is 1, it is not a dimension of the parameter. Rotary embeddings have the half-split form in both: heads are not
  * permuted.
  */
-#ifndef CLEAVE_MODELS_WEIGHTS_PARAMETER_MAP_H
-#define CLEAVE_MODELS_WEIGHTS_PARAMETER_MAP_H
+#pragma once
 
 #include "cleave/layout.h"
 #include "io/checkpoint/weights.h"
@@ -144,5 +143,3 @@ int64_t clv_model_tensor_count(const clv_model_config *model);
  * each element exactly once (one replica of each shard). */
 clv_status clv_model_write_parameter(clv_safetensors_writer *writer, const clv_model_config *model, const char *name,
                                      const clv_shard *box, clv_dtype dtype, const void *data, clv_error *err);
-
-#endif

@@ -1,10 +1,6 @@
 /* prepacked_weights.c - loads weights prepacked into GEMM panels for decoding, and decides when that is faster. */
 #include "models/weights/prepacked_weights.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
 #include "comm/job/mpi_job.h"
 #include "kernels/cpu/cpu_tuning.h"
 #include "models/families/model_family.h"

@@ -3,8 +3,7 @@
  * Decoding multiplies few rows by all weights, again and again. Whether panels make that faster depends on the CPU
  * (kernels/cpu/cpu_tuning.h). Processes of a job must have equal CPUs: all must compile the same program.
  */
-#ifndef CLEAVE_MODELS_WEIGHTS_PREPACKED_WEIGHTS_H
-#define CLEAVE_MODELS_WEIGHTS_PREPACKED_WEIGHTS_H
+#pragma once
 
 #include "models/model.h"
 
@@ -18,5 +17,3 @@ void clv_model_set_prepacked_for_test(int packs);
 bool clv_state_is_prepacked(const clv_state_read *read);
 /* Reads a box of it, which must have whole panels. */
 clv_status clv_read_prepacked(const clv_state_read *read, clv_error *err);
-
-#endif

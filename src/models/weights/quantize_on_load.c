@@ -3,7 +3,6 @@
  */
 #include "models/weights/quantize_on_load.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,16 +35,13 @@ static clv_status make_blocks(const clv_quantize_on_load *b, const clv_parameter
     clv_shard scales_box = *box;
     scales_box.rank--;
     const int64_t blocks = clv_shard_elems(&scales_box), bytes = clv_quant_block_bytes(b->quant);
-    uint8_t *ints = malloc((size_t)(blocks * bytes) + 1);
-    uint16_t *scales = malloc((size_t)blocks * sizeof *scales + 1);
-    clv_status status = ints && scales ? CLV_OK : clv_fail_memory(err, p->name, (size_t)(blocks * bytes));
-    if (status == CLV_OK)
-        status = clv_quantize_parameter(b->quant, b->floats, b->model, p, &scales_box, ints, scales, err);
-    if (status == CLV_OK)
-        clv_quantized_blocks_pack(b->quant, out, ints, scales, blocks);
-    free(ints);
-    free(scales);
-    return status;
+    CLV_FREED uint8_t *ints = malloc((size_t)(blocks * bytes) + 1);
+    CLV_FREED uint16_t *scales = malloc((size_t)blocks * sizeof *scales + 1);
+    if (!ints || !scales)
+        return clv_fail_memory(err, p->name, (size_t)(blocks * bytes));
+    CLV_TRY(clv_quantize_parameter(b->quant, b->floats, b->model, p, &scales_box, ints, scales, err));
+    clv_quantized_blocks_pack(b->quant, out, ints, scales, blocks);
+    return CLV_OK;
 }
 
 /* A clv_tensor_reader. Quantized tensors are read by whole blocks, in their own shape. */

@@ -1,8 +1,7 @@
 /* quantize_on_load.h - presents a float checkpoint as a quantized one; blocks are computed when they are read (cleave
  * shard).
  */
-#ifndef CLEAVE_MODELS_WEIGHTS_QUANTIZE_ON_LOAD_H
-#define CLEAVE_MODELS_WEIGHTS_QUANTIZE_ON_LOAD_H
+#pragma once
 
 #include "io/checkpoint/weights.h"
 #include "models/config/model_config.h"
@@ -18,5 +17,3 @@ clv_status clv_quantize_on_load_open(clv_quantize_on_load **out, const clv_weigh
 const clv_weights *clv_quantize_on_load_weights(const clv_quantize_on_load *blocks);
 /* NULL is a no-op. */
 void clv_quantize_on_load_close(clv_quantize_on_load *blocks);
-
-#endif

@@ -1,10 +1,6 @@
 /* quantized_weights.c - quantized weights: reads stored blocks, or quantizes a checkpoint's floats. */
 #include "models/weights/quantized_weights.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
 #include "kernels/cpu/gemm/gemm_quantized.h"
 #include "models/weights/weight_storage.h"
 #include "tensor/box_copy.h"
@@ -48,22 +44,19 @@ clv_status clv_quantized_tensor_read(const clv_safetensor *t, clv_quant quant, c
 {
     const int64_t block_bytes = clv_stored_block_bytes(quant);
     clv_shard bytes = *box, chunk;
-    clv_status status = CLV_OK;
     int64_t done = 0;
-    uint8_t *buffer = malloc(CHUNK_BYTES);
+    CLV_FREED uint8_t *buffer = malloc(CHUNK_BYTES);
     if (!buffer)
         return clv_fail_memory(err, t->name, CHUNK_BYTES);
     bytes.lo[bytes.rank] = 0;
     bytes.hi[bytes.rank++] = block_bytes;
-    while (status == CLV_OK && clv_box_next_chunk(&chunk, &done, &bytes, CHUNK_BYTES)) {
+    while (clv_box_next_chunk(&chunk, &done, &bytes, CHUNK_BYTES)) {
         const int64_t n = clv_shard_elems(&chunk) / block_bytes, from = done / block_bytes - n;
-        status = clv_safetensors_read(t, &chunk, CLV_U8, buffer, err);
-        if (status == CLV_OK)
-            clv_quantized_blocks_unpack(quant, ints ? ints + from * clv_quant_block_bytes(quant) : NULL, scales + from,
-                                        buffer, n);
+        CLV_TRY(clv_safetensors_read(t, &chunk, CLV_U8, buffer, err));
+        clv_quantized_blocks_unpack(quant, ints ? ints + from * clv_quant_block_bytes(quant) : NULL, scales + from,
+                                    buffer, n);
     }
-    free(buffer);
-    return status;
+    return CLV_OK;
 }
 
 /* ---- quantizing floats ---- */

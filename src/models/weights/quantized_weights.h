@@ -1,6 +1,5 @@
 /* quantized_weights.h - quantized weights: reads stored blocks, or quantizes a checkpoint's floats. */
-#ifndef CLEAVE_MODELS_WEIGHTS_QUANTIZED_WEIGHTS_H
-#define CLEAVE_MODELS_WEIGHTS_QUANTIZED_WEIGHTS_H
+#pragma once
 
 #include "models/model.h"
 #include "tensor/quant_block.h"
@@ -30,5 +29,3 @@ clv_status clv_quantize_parameter(clv_quant quant, const clv_weights *weights, c
 clv_status clv_read_quantized_ints(const clv_state_read *read, clv_error *err);
 clv_status clv_read_quantized_scales(const clv_state_read *read, clv_error *err);
 void clv_kept_scales_free(struct clv_kept_scales *list);
-
-#endif

@@ -35,7 +35,7 @@ clv_status clv_model_state_source(void *arg, const char *name, const clv_type *t
                                   int *known, clv_error *err)
 {
     clv_model *m = arg;
-    CLV_TRY(clv_require(m && name && type && out && known, "clv_model_state_source", "a model as source_arg", err));
+    CLV_TRY(clv_require(m && name && type && out && known, __func__, "a model as source_arg", err));
     clv_state_read read = {.model = m, .name = name, .type = type, .box = box, .out = out};
     *known = 0;
     for (size_t i = 0; i < sizeof storages / sizeof *storages; i++)

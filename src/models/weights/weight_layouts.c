@@ -158,19 +158,19 @@ clv_status clv_weight_layouts_of_checkpoint(clv_tensor_placement **out, const cl
 clv_status clv_weight_layouts_max_rank_elems(int64_t *out, const clv_weight_layouts *p, clv_error *err)
 {
     int64_t ranks = clv_mesh_rank_count(&p->mesh), n = clv_model_parameter_count(&p->model);
-    int64_t *held = calloc((size_t)ranks, sizeof *held);
-    clv_status status = held ? CLV_OK : clv_fail_memory(err, "the ranks' sizes", (size_t)ranks * sizeof *held);
-    for (int64_t i = 0; status == CLV_OK && i < n; i++) {
+    CLV_FREED int64_t *held = calloc((size_t)ranks, sizeof *held);
+    if (!held)
+        return clv_fail_memory(err, "the ranks' sizes", (size_t)ranks * sizeof *held);
+    for (int64_t i = 0; i < n; i++) {
         clv_parameter parameter = clv_model_parameter_at(&p->model, i);
         clv_layout layout;
-        status = lay_out_parameter(&layout, p, parameter.name, err);
-        for (int64_t rank = 0; status == CLV_OK && rank < ranks; rank++) {
+        CLV_TRY(lay_out_parameter(&layout, p, parameter.name, err));
+        for (int64_t rank = 0; rank < ranks; rank++) {
             clv_shard shard = clv_layout_shard(&layout, &p->mesh, parameter.shape, rank);
             held[rank] += clv_shard_elems(&shard);
         }
     }
-    for (int64_t rank = 0; status == CLV_OK && rank < ranks; rank++)
+    for (int64_t rank = 0; rank < ranks; rank++)
         *out = rank == 0 || held[rank] > *out ? held[rank] : *out;
-    free(held);
-    return status;
+    return CLV_OK;
 }

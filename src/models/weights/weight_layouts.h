@@ -1,8 +1,7 @@
 /* weight_layouts.h - layout of each parameter and checkpoint tensor on a mesh under its rules, before anything is
  * compiled.
  */
-#ifndef CLEAVE_MODELS_WEIGHTS_WEIGHT_LAYOUTS_H
-#define CLEAVE_MODELS_WEIGHTS_WEIGHT_LAYOUTS_H
+#pragma once
 
 #include "models/weights/parameter_map.h"
 
@@ -22,5 +21,3 @@ clv_status clv_weight_layouts_of_checkpoint(clv_tensor_placement **out, const cl
 
 /* Most parameter elements of any rank; only for CLV_QUANT_NONE. */
 clv_status clv_weight_layouts_max_rank_elems(int64_t *out, const clv_weight_layouts *placement, clv_error *err);
-
-#endif

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "models/families/model_family.h"
 #include "models/weights/quantized_weights.h"
 #include "tensor/quant_block.h"

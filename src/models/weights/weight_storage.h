@@ -18,8 +18,7 @@
  *
  * whose bytes are GGUF's block_q8_0 and block_q4_0, little-endian.
  */
-#ifndef CLEAVE_MODELS_WEIGHTS_WEIGHT_STORAGE_H
-#define CLEAVE_MODELS_WEIGHTS_WEIGHT_STORAGE_H
+#pragma once
 
 #include "models/weights/parameter_map.h"
 #include "nn/stored_weight.h"
@@ -54,5 +53,3 @@ clv_model_tensor clv_quantized_tensor(const clv_parameter *parameter, clv_quant 
 /* Finds a tensor in files, under any spelling of its name; CLV_ENOTFOUND. */
 clv_status clv_stored_tensor_find(const clv_safetensor **out, const clv_weights *weights, const clv_model_config *model,
                                   const clv_model_tensor *tensor, clv_error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* explain.h - explanations: names of dimensions, why a value is resharded, which strategies were considered. */
-#ifndef CLEAVE_PARTITION_EXPLAIN_EXPLAIN_H
-#define CLEAVE_PARTITION_EXPLAIN_EXPLAIN_H
+#pragma once
 
 #include "partition/partitioner.h"
 #include "tensor/parse_print.h"
@@ -50,5 +49,3 @@ clv_status clv_explain_candidates(clv_partitioner *p, const clv_strategy_problem
 /* Fills the decision of an op's row. */
 clv_status clv_explain_decision(clv_sharding_row *row, clv_partitioner *p, const clv_strategy_problem *problem,
                                 clv_error *err);
-
-#endif

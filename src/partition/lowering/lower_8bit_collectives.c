@@ -9,9 +9,7 @@
  *
  * All elements are quantized, also those that a rank keeps, so all ranks hold the same bits of an element.
  */
-#include <string.h>
 
-#include "base/error.h"
 #include "ops/builtin_ops.h"
 #include "partition/lowering/program_builder.h"
 #include "tensor/gcd.h"

@@ -4,7 +4,6 @@
  * keeps, so all ranks hold the same bits of an element. Sums are those of tensors of the wire dtype: in f32, in the
  * order of the group, rounded once.
  */
-#include "base/error.h"
 #include "ops/builtin_ops.h"
 #include "partition/lowering/program_builder.h"
 

@@ -1,6 +1,5 @@
 /* program_builder.h - state and helpers of lowering: appends buffers and instructions to a program. */
-#ifndef CLEAVE_PARTITION_LOWERING_PROGRAM_BUILDER_H
-#define CLEAVE_PARTITION_LOWERING_PROGRAM_BUILDER_H
+#pragma once
 
 #include "partition/sharding_table.h"
 #include "program/program.h"
@@ -47,5 +46,3 @@ clv_status clv_lower_compressed_collective(clv_program_builder *l, const clv_sha
 clv_status clv_fuse_accumulation_find(clv_program_builder *l, clv_error *err);
 /* *out: the one row that replaces those of an addition, s, and of the op that accumulates into it. */
 clv_status clv_fuse_accumulation_join(clv_sharding_row *out, const clv_program_builder *l, int s, clv_error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* passes.h - the passes from a graph to a program, in order: each reads and edits the partitioner or its table. */
-#ifndef CLEAVE_PARTITION_PASSES_PASSES_H
-#define CLEAVE_PARTITION_PASSES_PASSES_H
+#pragma once
 
 #include "partition/partitioner.h"
 #include "program/program.h"
@@ -30,5 +29,3 @@ clv_status clv_reduce_gradients_early(clv_sharding_table *table, clv_error *err)
 /* lower_to_program.c. Fills a program, which has an arena and nothing else, with buffers and instructions; it keeps
  * nothing of the table or its graph. CLV_EINVAL for a table that clv_sharding_table_verify refuses. */
 clv_status clv_lower_to_program(clv_program *out, const clv_sharding_table *table, clv_error *err);
-
-#endif

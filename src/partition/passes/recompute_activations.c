@@ -28,7 +28,7 @@ const char *clv_recompute_name(clv_recompute recompute)
 
 clv_status clv_recompute_parse(clv_recompute *out, const char *name, clv_error *err)
 {
-    CLV_TRY(clv_require(out && name, "clv_recompute_parse", "out and a name", err));
+    CLV_TRY(clv_require(out && name, __func__, "out and a name", err));
     for (int i = 0; i < MODES; i++)
         if (strcmp(name, names[i]) == 0) {
             *out = (clv_recompute)i;

@@ -1,6 +1,5 @@
 /* axis_division.h - divides mesh axes into sub-axes of which all sub-axes of some layouts are made. */
-#ifndef CLEAVE_PARTITION_RESHARD_AXIS_DIVISION_H
-#define CLEAVE_PARTITION_RESHARD_AXIS_DIVISION_H
+#pragma once
 
 #include "cleave/layout.h"
 
@@ -22,5 +21,3 @@ static inline clv_subaxis clv_axis_division_subaxis(const clv_axis_division *div
 {
     return (clv_subaxis){axis, (int32_t)division->at[i], (int32_t)(division->at[i + 1] / division->at[i])};
 }
-
-#endif

@@ -8,8 +8,7 @@
  * Order of preference: bytes (with a cost model: seconds); named collectives before exchange; fewer collectives; peak
  * memory; then stable ids. Plans are deterministic and depend only on the arguments.
  */
-#ifndef CLEAVE_PARTITION_RESHARD_RESHARD_PLANNER_H
-#define CLEAVE_PARTITION_RESHARD_RESHARD_PLANNER_H
+#pragma once
 
 #include "base/memory/arena.h"
 #include "cleave/dtype.h"
@@ -65,5 +64,3 @@ clv_status clv_reshard_cache_plan(const clv_reshard_plan **out, clv_reshard_cach
 clv_status clv_reshard_cache_cheapest(const clv_reshard_plan **out, int *source, clv_reshard_cache *cache,
                                       const clv_layout *const *from, int n, const clv_layout *to, const int64_t *shape,
                                       clv_dtype dtype, clv_error *err);
-
-#endif

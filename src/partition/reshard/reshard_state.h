@@ -4,8 +4,7 @@
  * the matching of their block counts needs a part of it (axis_division.h). A state lists the sub-axes that shard each
  * dimension, and those over which the tensor is still partial, by their indices in the problem.
  */
-#ifndef CLEAVE_PARTITION_RESHARD_RESHARD_STATE_H
-#define CLEAVE_PARTITION_RESHARD_RESHARD_STATE_H
+#pragma once
 
 #include "partition/reshard/reshard_planner.h"
 
@@ -124,5 +123,3 @@ void clv_reshard_search_reductions(clv_reshard_draft *draft, const clv_reshard_p
  * lower bound, else an exchange; the draft's last state and `to` are partial over the same sub-axes. */
 void clv_reshard_search_collectives(clv_reshard_draft *draft, const clv_reshard_problem *problem,
                                     const clv_reshard_state *start, const clv_reshard_state *to);
-
-#endif

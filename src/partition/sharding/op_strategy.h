@@ -5,8 +5,7 @@
  * operand must have and that each result gets. The cost is that of the operands' reshards from the available layouts,
  * of the results' reshards to their target layouts, and of the work of the slowest rank.
  */
-#ifndef CLEAVE_PARTITION_SHARDING_OP_STRATEGY_H
-#define CLEAVE_PARTITION_SHARDING_OP_STRATEGY_H
+#pragma once
 
 #include "base/memory/arena.h"
 #include "cleave/graph.h"
@@ -131,5 +130,3 @@ int clv_strategy_print(char *out, size_t size, const clv_strategy *strategy, con
 
 /* Appends the layouts of operands and results: "{…}, {…} -> {…}". */
 void clv_strategy_put_layouts(clv_text *text, const clv_op *op, const clv_strategy *strategy, const clv_mesh *mesh);
-
-#endif

@@ -1,6 +1,5 @@
 /* sharding_projection.h - factor shardings to operand and result layouts (projection, as in Shardy). */
-#ifndef CLEAVE_PARTITION_SHARDING_SHARDING_PROJECTION_H
-#define CLEAVE_PARTITION_SHARDING_SHARDING_PROJECTION_H
+#pragma once
 
 #include "partition/sharding/op_strategy.h"
 
@@ -46,5 +45,3 @@ bool clv_projection_may_stay_partial(const clv_strategy_problem *problem, clv_su
 
 /* The dimension that contains factor f; -1: none. */
 int clv_projection_dim_of_factor(const clv_dim_factors *dims, int rank, int f);
-
-#endif

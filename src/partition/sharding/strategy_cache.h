@@ -1,6 +1,5 @@
 /* strategy_cache.h - cache of chosen strategies keyed by op and layouts: a repeated layer is solved once. */
-#ifndef CLEAVE_PARTITION_SHARDING_STRATEGY_CACHE_H
-#define CLEAVE_PARTITION_SHARDING_STRATEGY_CACHE_H
+#pragma once
 
 #include "partition/sharding/op_strategy.h"
 
@@ -13,5 +12,3 @@ clv_strategy_cache *clv_strategy_cache_new(clv_arena *arena);
  * same types and layouts, with the same target layouts. *out stays valid. */
 clv_status clv_strategy_cache_choose(const clv_strategy **out, clv_strategy_cache *cache,
                                      const clv_strategy_problem *problem, clv_error *err);
-
-#endif

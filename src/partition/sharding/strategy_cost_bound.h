@@ -5,8 +5,7 @@
  * is sharded by further sub-axes of size Q. So at least T/P * (1 - 1/Q) bytes move, whatever the shapes: a mean over
  * ranks is no more than the maximum. Of T bytes that are partial over n ranks, at least T/ranks * (n - 1) are reduced.
  */
-#ifndef CLEAVE_PARTITION_SHARDING_STRATEGY_COST_BOUND_H
-#define CLEAVE_PARTITION_SHARDING_STRATEGY_COST_BOUND_H
+#pragma once
 
 #include "partition/sharding/op_strategy.h"
 #include "partition/sharding/sharding_projection.h"
@@ -69,5 +68,3 @@ clv_strategy_cost clv_cost_bound_work(const clv_cost_bound *bound, const int8_t 
 clv_strategy_cost clv_cost_bound_reshard(clv_cost_bound *bound, int term, const int8_t *choice, int n);
 /* A better bound for a complete assignment, from the exact count of missing elements. */
 clv_strategy_cost clv_cost_bound_exact_reshard(clv_cost_bound *bound, int term, const int8_t *choice);
-
-#endif

@@ -4,8 +4,7 @@
  * over a program's instructions. The formulas are in cleave/program.h, at clv_prediction. clv_cost_step_bound and
  * clv_cost_work_bound are lower bounds, for branch and bound.
  */
-#ifndef CLEAVE_PROGRAM_COST_COST_MODEL_H
-#define CLEAVE_PROGRAM_COST_COST_MODEL_H
+#pragma once
 
 #include "graph/op.h"
 #include "program/cost/machine.h"
@@ -85,5 +84,3 @@ static inline int clv_cost_compare(double a, double b)
     double slack = 1e-9 * (a > b ? a : b);
     return a < b - slack ? -1 : a > b + slack;
 }
-
-#endif

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/hardware/resource_limits.h"
-#include "base/versioned_structs.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/isa_dispatch.h"
 
@@ -73,7 +72,7 @@ clv_status clv_machine_copy(clv_machine **out, const clv_machine *machine, clv_e
 
 clv_status clv_machine_get_info(const clv_machine *machine, clv_machine_info *out, clv_error *err)
 {
-    CLV_TRY(clv_require(out != NULL, "clv_machine_get_info", "out", err));
+    CLV_TRY(clv_require(out != NULL, __func__, "out", err));
     const clv_machine *m = clv_machine_or_default(machine);
     const clv_machine_info info = {.name = m->name,
                                    .ranks_per_host = m->ranks_per_host,
@@ -87,7 +86,7 @@ clv_status clv_machine_get_info(const clv_machine *machine, clv_machine_info *ou
                                    .software = m->software,
                                    .k_half = m->k_half,
                                    .traffic_factor = m->traffic_factor};
-    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, "clv_machine_get_info", err);
+    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, __func__, err);
 }
 
 double clv_machine_flops(const clv_machine *machine, clv_dtype dtype)
@@ -141,10 +140,10 @@ double clv_rate_at(const clv_rate *r, double work)
 
 clv_status clv_cpu_get_info(clv_cpu_info *out, clv_error *err)
 {
-    CLV_TRY(clv_require(out != NULL, "clv_cpu_get_info", "out", err));
+    CLV_TRY(clv_require(out != NULL, __func__, "out", err));
     clv_cpu_info info = {.kernels = clv_isa_name(clv_cpu_isa()), .cores = clv_usable_cores()};
     char version[48];
     clv_gemm_onednn_version(version, sizeof version);
     snprintf(info.products, sizeof info.products, "oneDNN %s", version);
-    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, "clv_cpu_get_info", err);
+    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, __func__, err);
 }

@@ -1,8 +1,7 @@
 /* machine.h - hardware description (struct clv_machine): links, peaks and measured rates. Public functions and the
  * format of profiles are in include/cleave/machine.h.
  */
-#ifndef CLEAVE_PROGRAM_COST_MACHINE_H
-#define CLEAVE_PROGRAM_COST_MACHINE_H
+#pragma once
 
 #include "cleave/layout.h"
 #include "cleave/machine.h"
@@ -59,5 +58,3 @@ const clv_rate *clv_rates_find(const clv_rates *rates, const char *op, clv_dtype
 double clv_op_factor(const clv_op_factors *factors, const char *op, double otherwise);
 /* The rate at an amount of work, interpolated. */
 double clv_rate_at(const clv_rate *rate, double work);
-
-#endif

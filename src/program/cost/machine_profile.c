@@ -257,7 +257,7 @@ static clv_status parse_profile(clv_machine **out, const char *json, size_t size
 
 clv_status clv_machine_parse(clv_machine **out, const char *json, size_t size, const char *where, clv_error *err)
 {
-    CLV_TRY(clv_require(out && json && where, "clv_machine_parse", "out, the text and its name", err));
+    CLV_TRY(clv_require(out && json && where, __func__, "out, the text and its name", err));
     return parse_profile(out, json, size, NULL, where, err);
 }
 
@@ -297,7 +297,7 @@ static clv_status refuse_name(const char *profile, clv_error *err)
 
 clv_status clv_machine_open(clv_machine **out, const char *profile, const char *software, clv_error *err)
 {
-    CLV_TRY(clv_require(out && profile, "clv_machine_open", "out and the profile", err));
+    CLV_TRY(clv_require(out && profile, __func__, "out and the profile", err));
     bool is_absent = access(profile, F_OK) != 0 && errno == ENOENT;
     for (int i = 0; is_absent && i < SHIPPED; i++)
         if (strcmp(shipped[i].name, profile) == 0)
@@ -339,7 +339,7 @@ static json_t *factors_json(const clv_op_factors *factors)
 
 clv_status clv_machine_write(const clv_machine *p, const char *path, clv_error *err)
 {
-    CLV_TRY(clv_require(p && path, "clv_machine_write", "the machine and the path", err));
+    CLV_TRY(clv_require(p && path, __func__, "the machine and the path", err));
     json_t *flops = json_object();
     for (int d = 0; d < CLV_DTYPE_COUNT; d++)
         if (p->flops_per_s[d] != p->flops_per_s[CLV_F32] || d == CLV_F32)

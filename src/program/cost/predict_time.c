@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 
 clv_dtype clv_instruction_dtype(const clv_program *program, int i)
 {
@@ -166,7 +165,7 @@ static clv_status add_up(running_time *t, const clv_program *program, const clv_
 clv_status clv_program_predict(const clv_program *program, const clv_machine *machine, clv_prediction *out,
                                clv_error *err)
 {
-    CLV_TRY(clv_require(program && out, "clv_program_predict", "the program and out", err));
+    CLV_TRY(clv_require(program && out, __func__, "the program and out", err));
     clv_cost_model model;
     clv_cost_model_make(&model, &program->mesh, machine);
     running_time t = {0};
@@ -177,17 +176,16 @@ clv_status clv_program_predict(const clv_program *program, const clv_machine *ma
         all->model_utilisation = t.model_at_peak / ((double)clv_mesh_rank_count(&program->mesh) * all->seconds);
     }
     all->memory_bytes = floor(model.machine->memory_bytes / model.oversubscription);
-    return clv_struct_copy_out(out, sizeof *all, sizeof *all, all, "clv_program_predict", err);
+    return clv_struct_copy_out(out, sizeof *all, sizeof *all, all, __func__, err);
 }
 
 clv_status clv_program_predict_parts(const clv_program *program, const clv_machine *machine, clv_prediction_parts *out,
                                      clv_error *err)
 {
-    static const char call[] = "clv_program_predict_parts";
-    CLV_TRY(clv_require(program && out, call, "the program and out", err));
+    CLV_TRY(clv_require(program && out, __func__, "the program and out", err));
     clv_cost_model model;
     clv_cost_model_make(&model, &program->mesh, machine);
     running_time t = {0};
     CLV_TRY(add_up(&t, program, &model, err));
-    return clv_struct_copy_out(out, sizeof t.parts, sizeof t.parts, &t.parts, call, err);
+    return clv_struct_copy_out(out, sizeof t.parts, sizeof t.parts, &t.parts, __func__, err);
 }

@@ -1,8 +1,4 @@
 /* find_first_nonfinite.c - reruns a program to find its first instruction with a NaN or infinite result. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
 #include "runtime/checks/nonfinite_check.h"
 #include "runtime/multi_process/multi_process.h"
 #include "runtime/session/session_internal.h"
@@ -13,7 +9,7 @@ static clv_status find_first(clv_error *found, const clv_session *session, const
 {
     enum { WORDS = 1 + (sizeof(clv_error) + sizeof(int64_t) - 1) / sizeof(int64_t) };
     int64_t mine[WORDS] = {-1}, first = -1;
-    int64_t *all = calloc((size_t)session->n_ranks * WORDS, sizeof *all);
+    CLV_FREED int64_t *all = calloc((size_t)session->n_ranks * WORDS, sizeof *all);
     if (!all)
         return clv_fail_memory(err, "findings", (size_t)session->n_ranks * sizeof mine);
     for (int r = 0; r < session->n_local_ranks; r++)
@@ -21,17 +17,15 @@ static clv_status find_first(clv_error *found, const clv_session *session, const
             mine[0] = findings[r].instruction;
             memcpy(mine + 1, &findings[r].what, sizeof findings[r].what);
         }
-    clv_status status =
-        clv_session_allgather(session, "finding the first value that is not finite", mine, WORDS, all, err);
-    for (int r = 0; status == CLV_OK && r < session->n_ranks; r++) {
+    CLV_TRY(clv_session_allgather(session, "finding the first value that is not finite", mine, WORDS, all, err));
+    for (int r = 0; r < session->n_ranks; r++) {
         int64_t at = all[(size_t)r * WORDS];
         if (at >= 0 && (first < 0 || at < first)) {
             first = at;
             memcpy(found, all + (size_t)r * WORDS + 1, sizeof *found);
         }
     }
-    free(all);
-    return status;
+    return CLV_OK;
 }
 
 clv_status clv_session_find_first_nonfinite(clv_error *found, clv_session *session, const clv_program *program,

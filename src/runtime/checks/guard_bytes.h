@@ -1,8 +1,5 @@
 /* guard_bytes.h - guard bytes around buffers and the poison pattern (NaN) of memory that holds no value. */
-#ifndef CLEAVE_RUNTIME_CHECKS_GUARD_BYTES_H
-#define CLEAVE_RUNTIME_CHECKS_GUARD_BYTES_H
-
-#include <stdint.h>
+#pragma once
 
 #include "cleave/dtype.h"
 
@@ -20,5 +17,3 @@ int64_t clv_guard_bytes_first_unwritten(clv_dtype dtype, const void *at, int64_t
 
 /* A checksum that changes when any one word changes; not cryptographic. */
 uint64_t clv_guard_bytes_checksum(const void *at, int64_t bytes);
-
-#endif

@@ -8,8 +8,7 @@
  * written; then all ops since the last time are named. An op whose result takes over an operand's memory, or has 1-byte
  * elements, also runs out of place, and the results are compared.
  */
-#ifndef CLEAVE_RUNTIME_CHECKS_MEMORY_CHECK_H
-#define CLEAVE_RUNTIME_CHECKS_MEMORY_CHECK_H
+#pragma once
 
 #include "runtime/session/executor.h"
 
@@ -38,5 +37,3 @@ clv_status clv_memory_check_completed(const clv_loaded_program *loaded, int rank
                                       clv_error *err);
 /* After the last: outputs and state are intact. State is the caller's until the next run. */
 clv_status clv_memory_check_end_run(const clv_loaded_program *loaded, int rank, clv_error *err);
-
-#endif

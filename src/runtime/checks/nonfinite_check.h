@@ -1,6 +1,5 @@
 /* nonfinite_check.h - NaN and infinity check before and after each instruction (option find_nonfinite). */
-#ifndef CLEAVE_RUNTIME_CHECKS_NONFINITE_CHECK_H
-#define CLEAVE_RUNTIME_CHECKS_NONFINITE_CHECK_H
+#pragma once
 
 #include "runtime/session/executor.h"
 
@@ -23,5 +22,3 @@ clv_status clv_nonfinite_check_before(clv_nonfinite_element *out, const clv_load
 /* After it: CLV_ENONFINITE, naming op, tensor, rank and index, if a result is not finite. */
 clv_status clv_nonfinite_check_after(const clv_nonfinite_element *before, const clv_loaded_program *loaded, int rank,
                                      int instruction, clv_error *err);
-
-#endif

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "runtime/checks/op_harness.h"
 
 static const char call[] = "clv_op_check";
@@ -149,14 +148,10 @@ static clv_status compare_bits(const clv_op_harness *whole, const clv_op_harness
 
 static clv_status run_again(const clv_op_harness *whole, int threads, const char *how, clv_error *err)
 {
-    clv_op_harness again = *whole;
-    clv_status status = clv_op_harness_alloc_all(&again, whole, err);
-    if (status == CLV_OK)
-        status = clv_op_harness_run_poisoned(&again, threads, how, err);
-    if (status == CLV_OK)
-        status = compare_bits(whole, &again, how, err);
-    clv_op_harness_free_all(&again);
-    return status;
+    CLV_CLEANUP(clv_op_harness_free_all) clv_op_harness again = *whole;
+    CLV_TRY(clv_op_harness_alloc_all(&again, whole, err));
+    CLV_TRY(clv_op_harness_run_poisoned(&again, threads, how, err));
+    return compare_bits(whole, &again, how, err);
 }
 
 /* Reruns the kernel with other bytes in all memory but its operands, then with three threads: all bits must be equal.
@@ -284,12 +279,12 @@ clv_status clv_op_check(const clv_op_def *def, const void *attrs, const clv_type
     tried t = {.def = def, .attrs = attrs, .in = in, .n_in = n_in};
     clv_op_check_report done = {0};
     clv_graph *graph;
-    CLV_TRY(clv_options_copy_in(&t.o, sizeof t.o, sizeof t.o, options, call, err));
+    CLV_TRY(clv_options_copy_in(&t.o, sizeof t.o, sizeof t.o, options, __func__, err));
     CLV_TRY(check_given(def, in, n_in, &t.o, err));
     CLV_TRY(graph_new(&graph, &t, err));
     clv_status status = try_op(graph, &t, &done, err);
     clv_graph_free(graph);
     if (status != CLV_OK || !out)
         return status;
-    return clv_struct_copy_out(out, sizeof done, sizeof done, &done, call, err);
+    return clv_struct_copy_out(out, sizeof done, sizeof done, &done, __func__, err);
 }

@@ -1,6 +1,5 @@
 /* op_harness.h - runs one op kernel by itself between guard bytes, and the checks of clv_op_check that use it. */
-#ifndef CLEAVE_RUNTIME_CHECKS_OP_HARNESS_H
-#define CLEAVE_RUNTIME_CHECKS_OP_HARNESS_H
+#pragma once
 
 #include "graph/graph.h"
 
@@ -93,5 +92,3 @@ typedef struct clv_gradient_check_options {
  * op has no gradient; if a float has another dtype, the gradient is only built and run. */
 clv_status clv_gradient_check(clv_graph *graph, int op, const clv_gradient_check_options *options, int *compared,
                               clv_error *err);
-
-#endif

@@ -1,11 +1,6 @@
 /* reshard_verify.c - public reshard plans (cleave/reshard.h): steps, bytes, and verification on rank threads. */
 #include "cleave/reshard.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
-#include "base/versioned_structs.h"
 #include "partition/lowering/program_builder.h"
 #include "partition/reshard/reshard_planner.h"
 #include "program/program.h"
@@ -38,14 +33,13 @@ static clv_status check_request(const clv_reshard *r, clv_error *err)
 clv_status clv_reshard_new(clv_reshard **out, const clv_mesh *mesh, const clv_layout *from, const clv_layout *to,
                            const int64_t *shape, clv_dtype dtype, clv_error *err)
 {
-    static const char call[] = "clv_reshard_new";
-    CLV_TRY(clv_require(out && mesh && from && to && (shape || from->rank == 0), call,
+    CLV_TRY(clv_require(out && mesh && from && to && (shape || from->rank == 0), __func__,
                         "out, a mesh, two layouts and a shape", err));
     if (from->rank < 0 || from->rank > CLV_MAX_RANK)
-        return clv_fail(err, CLV_EINVAL, "%s: a layout of %d dimensions; valid: 0 to %d", call, from->rank,
+        return clv_fail(err, CLV_EINVAL, "%s: a layout of %d dimensions; valid: 0 to %d", __func__, from->rank,
                         CLV_MAX_RANK);
     if (clv_dtype_size(dtype) == 0)
-        return clv_fail(err, CLV_EDTYPE, "%s: dtype %d; valid: those of clv_dtype", call, (int)dtype);
+        return clv_fail(err, CLV_EDTYPE, "%s: dtype %d; valid: those of clv_dtype", __func__, (int)dtype);
     clv_reshard *r = calloc(1, sizeof *r);
     if (!r)
         return clv_fail_memory(err, "a plan", sizeof *r);
@@ -80,15 +74,14 @@ int clv_reshard_step_count(const clv_reshard *r)
 
 clv_status clv_reshard_get_step(const clv_reshard *r, int i, clv_reshard_step_info *out, clv_error *err)
 {
-    static const char call[] = "clv_reshard_get_step";
-    CLV_TRY(clv_require(r && out, call, "a plan and out", err));
+    CLV_TRY(clv_require(r && out, __func__, "a plan and out", err));
     if (i < 0 || i >= r->plan.n_steps)
-        return clv_fail(err, CLV_EINVAL, "%s: step %d of %d", call, i, r->plan.n_steps);
+        return clv_fail(err, CLV_EINVAL, "%s: step %d of %d", __func__, i, r->plan.n_steps);
     const clv_reshard_step *step = &r->plan.steps[i];
     clv_reshard_step_info info = {
         .kind = clv_step_name(step->kind), .n_axes = step->n_axes, .bytes = step->bytes, .to = step->to};
     memcpy(info.axes, step->axes, (size_t)step->n_axes * sizeof *info.axes);
-    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, call, err);
+    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, __func__, err);
 }
 
 double clv_reshard_bytes(const clv_reshard *r)
@@ -182,7 +175,6 @@ static clv_status fill_rank(void *arg, clv_spmd *spmd, const clv_local_tensor *i
     const clv_reshard *r = ((const verification *)arg)->r;
     clv_local_tensor state;
     int64_t n, k = partial_index(&r->from, &r->mesh, clv_spmd_rank(spmd), &n), i = 0;
-    (void)in, (void)out;
     CLV_TRY(clv_spmd_state(&state, spmd, "in", err));
     for (clv_box_runs runs = clv_box_runs_begin(r->shape, &state.shard); !runs.done; clv_box_runs_next(&runs))
         for (int64_t at = runs.first; at < runs.first + runs.run_elems; at++)
@@ -201,7 +193,6 @@ static clv_status check_rank(void *arg, clv_spmd *spmd, const clv_local_tensor *
     clv_local_tensor made = clv_spmd_local_tensor(spmd, &loaded->program->buffers[result].type, &r->to);
     char axes[CLV_LAYOUT_TEXT];
     int64_t i = 0;
-    (void)in, (void)out;
     made.data = clv_loaded_program_view(loaded, clv_spmd_rank(spmd), result)->data;
     clv_spmd_partial_axes(axes, sizeof axes, &r->to, &r->mesh);
     if (axes[0] != '\0')
@@ -230,7 +221,7 @@ static clv_status verify(const clv_reshard *r, clv_session *session, const clv_p
 
 clv_status clv_reshard_verify(const clv_reshard *r, clv_error *err)
 {
-    CLV_TRY(clv_require(r != NULL, "clv_reshard_verify", "a plan", err));
+    CLV_TRY(clv_require(r != NULL, __func__, "a plan", err));
     clv_program *program = NULL;
     clv_session *session = NULL;
     clv_status status = build(&program, r, err);

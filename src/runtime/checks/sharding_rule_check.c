@@ -127,16 +127,13 @@ typedef void change(clv_op_harness *part, const void *arg);
 static clv_status add_part(combined *t, const clv_op_harness *shapes, const clv_op_harness *whole, change *changes,
                            const void *arg, const char *how, clv_error *err)
 {
-    clv_op_harness part = *shapes;
-    clv_status status = clv_op_harness_alloc_all(&part, whole, err);
-    if (status == CLV_OK && changes)
+    CLV_CLEANUP(clv_op_harness_free_all) clv_op_harness part = *shapes;
+    CLV_TRY(clv_op_harness_alloc_all(&part, whole, err));
+    if (changes)
         changes(&part, arg);
-    if (status == CLV_OK)
-        status = clv_op_harness_run(&part, how, err);
-    if (status == CLV_OK)
-        combined_add(t, &part);
-    clv_op_harness_free_all(&part);
-    return status;
+    CLV_TRY(clv_op_harness_run(&part, how, err));
+    combined_add(t, &part);
+    return CLV_OK;
 }
 
 /* ---- sharded factors ---- */
@@ -486,7 +483,6 @@ static const char in_place[] = "in place";
 
 static clv_status run_in_place(combined *t, const clv_op_harness *whole, const void *arg, clv_error *err)
 {
-    (void)whole;
     CLV_TRY(clv_op_harness_run(arg, in_place, err));
     combined_add(t, arg);
     return CLV_OK;
@@ -494,10 +490,10 @@ static clv_status run_in_place(combined *t, const clv_op_harness *whole, const v
 
 static clv_status try_in_place(clv_sharding_rule_trials *trials, clv_error *err)
 {
-    clv_op_harness part = *trials->whole;
+    CLV_CLEANUP(clv_op_harness_free_all) clv_op_harness part = *trials->whole;
     bool any = false;
-    clv_status status = clv_op_harness_alloc_all(&part, trials->whole, err);
-    for (int o = 0; o < part.op->n_out && status == CLV_OK; o++) {
+    CLV_TRY(clv_op_harness_alloc_all(&part, trials->whole, err));
+    for (int o = 0; o < part.op->n_out; o++) {
         int i = part.op->def->in_place[o] - 1;
         if (i < 0 || i >= part.op->n_in || !part.in[i].data ||
             clv_view_byte_size(&part.in[i]) != clv_view_byte_size(&part.out[o]))
@@ -508,9 +504,8 @@ static clv_status try_in_place(clv_sharding_rule_trials *trials, clv_error *err)
         any = true;
     }
     if (any)
-        status = run_trial(trials, CLV_REDUCTION_SUM, run_in_place, &part, in_place, &trials->in_place, err);
-    clv_op_harness_free_all(&part);
-    return status;
+        CLV_TRY(run_trial(trials, CLV_REDUCTION_SUM, run_in_place, &part, in_place, &trials->in_place, err));
+    return CLV_OK;
 }
 
 clv_status clv_sharding_rule_check(clv_sharding_rule_trials *trials, clv_error *err)

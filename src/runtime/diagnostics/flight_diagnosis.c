@@ -5,12 +5,12 @@
  * from a member that went on was lost. Members whose collectives of one number in a group set have different tags run
  * different programs.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/majority_check.h"
+#include "base/memory/grow.h"
 #include "runtime/diagnostics/flight_report.h"
 #include "tensor/parse_print.h"
 
@@ -25,14 +25,7 @@ const char *clv_flight_kind_name(clv_flight_kind kind)
 static clv_status add_finding(clv_flight_report *report, clv_flight_kind kind, int rank, int peer,
                               clv_flight_found found, clv_error *err)
 {
-    if (report->n_findings == report->capacity) {
-        int capacity = 2 * report->capacity + 16;
-        clv_flight_found *grown = realloc(report->findings, (size_t)capacity * sizeof *grown);
-        if (!grown)
-            return clv_fail_memory(err, "a finding", (size_t)capacity * sizeof *grown);
-        report->findings = grown;
-        report->capacity = capacity;
-    }
+    CLV_TRY(clv_grow(&report->findings, &report->capacity, report->n_findings + 1, sizeof found, "a finding", err));
     found.finding = (clv_flight_finding){.size = sizeof found.finding, .kind = kind, .rank = rank, .peer = peer};
     found.number = report->n_findings;
     report->findings[report->n_findings++] = found;
@@ -203,20 +196,19 @@ static clv_status compare_tags(bool *differ, clv_flight_report *report, const in
 /* Stops at the oldest collective in which members differ: later differences follow from it. */
 static clv_status compare_group(clv_flight_report *report, const int32_t *group, int n, int set, clv_error *err)
 {
-    collective_record *all;
+    CLV_FREED collective_record *all = NULL;
     int found;
     bool differ = false;
     CLV_TRY(collect(&all, &found, report, group, n, set, err));
-    int64_t *tags = malloc((size_t)n * sizeof *tags);
-    clv_status status = tags ? CLV_OK : clv_fail_memory(err, "the collectives of a group", (size_t)n * sizeof *tags);
-    for (int i = 0, k; i < found && !differ && status == CLV_OK; i += k) {
+    CLV_FREED int64_t *tags = malloc((size_t)n * sizeof *tags);
+    if (!tags)
+        return clv_fail_memory(err, "the collectives of a group", (size_t)n * sizeof *tags);
+    for (int i = 0, k; i < found && !differ; i += k) {
         for (k = 1; i + k < found && all[i + k].seq == all[i].seq;)
             k++;
-        status = compare_tags(&differ, report, group, all + i, k, tags, err);
+        CLV_TRY(compare_tags(&differ, report, group, all + i, k, tags, err));
     }
-    free(tags);
-    free(all);
-    return status;
+    return CLV_OK;
 }
 
 static clv_status compare_all(clv_flight_report *report, clv_error *err)

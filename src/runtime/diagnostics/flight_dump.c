@@ -4,14 +4,10 @@
 
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "base/error.h"
-#include "base/versioned_structs.h"
 #include "comm/flight_recorder.h"
 #include "io/diagnostics/flight_file.h"
 #include "runtime/session/session_internal.h"
@@ -154,17 +150,14 @@ static clv_status read_session(clv_flight_dump *d, const clv_session *session, c
 
 static clv_status write_session(const clv_session *session, const char *path, const clv_error *why, clv_error *err)
 {
-    clv_flight_dump d = {0};
-    clv_status status = read_session(&d, session, why, err);
-    if (status == CLV_OK)
-        status = clv_flight_dump_write(&d, path, err);
-    clv_flight_dump_free(&d);
-    return status;
+    CLV_CLEANUP(clv_flight_dump_free) clv_flight_dump d = {0};
+    CLV_TRY(read_session(&d, session, why, err));
+    return clv_flight_dump_write(&d, path, err);
 }
 
 clv_status clv_flight_write(const clv_session *session, const char *path, clv_error *err)
 {
-    CLV_TRY(clv_require(session && path, "clv_flight_write", "a session and a path", err));
+    CLV_TRY(clv_require(session && path, __func__, "a session and a path", err));
     return write_session(session, path, NULL, err);
 }
 
@@ -172,11 +165,10 @@ clv_status clv_flight_write(const clv_session *session, const char *path, clv_er
 
 clv_status clv_flight_new(clv_flight **out, const clv_flight_options *options, clv_error *err)
 {
-    static const char call[] = "clv_flight_new";
     clv_flight_options o;
-    CLV_TRY(clv_require(out != NULL, call, "out", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
-    CLV_TRY(clv_require(o.path && o.path[0] != '\0', call, "a path", err));
+    CLV_TRY(clv_require(out != NULL, __func__, "out", err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, __func__, err));
+    CLV_TRY(clv_require(o.path && o.path[0] != '\0', __func__, "a path", err));
     clv_flight *flight = calloc(1, sizeof *flight);
     char *path = strdup(o.path);
     if (!flight || !path) {
@@ -203,7 +195,7 @@ void clv_flight_free(clv_flight *flight)
 
 clv_status clv_flight_last_path(const char **path, const clv_flight *flight, clv_error *err)
 {
-    CLV_TRY(clv_require(path && flight, "clv_flight_last_path", "a path and a clv_flight", err));
+    CLV_TRY(clv_require(path && flight, __func__, "a path and a clv_flight", err));
     if (flight->error.code != CLV_OK) {
         if (err && err->code == CLV_OK)
             *err = flight->error;

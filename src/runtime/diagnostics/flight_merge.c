@@ -1,10 +1,7 @@
 /* flight_merge.c - reads the flight recorder dumps of all processes of a run and merges them into one report. */
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "runtime/diagnostics/flight_report.h"
 
 void clv_flight_report_free(clv_flight_report *report)
@@ -69,9 +66,8 @@ static clv_status read_all(clv_flight_report *report, const char *const *paths, 
 
 clv_status clv_flight_read(clv_flight_report **out, const char *const *paths, int n, clv_error *err)
 {
-    static const char call[] = "clv_flight_read";
-    CLV_TRY(clv_require(out && paths, call, "out and paths", err));
-    CLV_TRY(clv_require_count(n, 1, call, "paths", err));
+    CLV_TRY(clv_require(out && paths, __func__, "out and paths", err));
+    CLV_TRY(clv_require_count(n, 1, __func__, "paths", err));
     clv_flight_report *report = calloc(1, sizeof *report);
     if (report)
         report->dumps = calloc((size_t)n, sizeof *report->dumps);
@@ -101,10 +97,9 @@ static void fill_collective(clv_flight_rank *out, const clv_flight_record *at, c
 
 clv_status clv_flight_report_rank(const clv_flight_report *report, int rank, clv_flight_rank *out, clv_error *err)
 {
-    static const char call[] = "clv_flight_report_rank";
-    CLV_TRY(clv_require(report && out, call, "a report and out", err));
+    CLV_TRY(clv_require(report && out, __func__, "a report and out", err));
     if (rank < 0 || rank >= report->ranks)
-        return clv_fail(err, CLV_EINVAL, "%s: rank %d; valid: 0 to %d", call, rank, report->ranks - 1);
+        return clv_fail(err, CLV_EINVAL, "%s: rank %d; valid: 0 to %d", __func__, rank, report->ranks - 1);
     const clv_flight_dump *dump = report->dump_of[rank];
     const clv_flight_rank_dump *of = report->ranked[rank];
     clv_flight_rank r = {.process = -1, .instruction = -1, .group_set = -1};
@@ -121,16 +116,15 @@ clv_status clv_flight_report_rank(const clv_flight_report *report, int rank, clv
         if (at && at->phase != CLV_FLIGHT_PHASE_NONE)
             fill_collective(&r, at, dump);
     }
-    return clv_struct_copy_out(out, sizeof r, sizeof r, &r, call, err);
+    return clv_struct_copy_out(out, sizeof r, sizeof r, &r, __func__, err);
 }
 
 clv_status clv_flight_report_finding(const clv_flight_report *report, int i, clv_flight_finding *out, clv_error *err)
 {
-    static const char call[] = "clv_flight_report_finding";
-    CLV_TRY(clv_require(report && out, call, "a report and out", err));
-    CLV_TRY(clv_require_count(i, 0, call, "as the number of a finding", err));
+    CLV_TRY(clv_require(report && out, __func__, "a report and out", err));
+    CLV_TRY(clv_require_count(i, 0, __func__, "as the number of a finding", err));
     clv_flight_finding f = {.rank = -1, .peer = -1};
     if (i < report->n_findings)
         f = report->findings[i].finding;
-    return clv_struct_copy_out(out, sizeof f, sizeof f, &f, call, err);
+    return clv_struct_copy_out(out, sizeof f, sizeof f, &f, __func__, err);
 }

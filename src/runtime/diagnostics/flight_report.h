@@ -1,6 +1,5 @@
 /* flight_report.h - the merged flight recorder report: dumps, records of each rank, findings. */
-#ifndef CLEAVE_RUNTIME_DIAGNOSTICS_FLIGHT_REPORT_H
-#define CLEAVE_RUNTIME_DIAGNOSTICS_FLIGHT_REPORT_H
+#pragma once
 
 #include "cleave/flight.h"
 #include "io/diagnostics/flight_file.h"
@@ -19,7 +18,8 @@ struct clv_flight_report {
     clv_flight_dump *dumps;              /* [n_dumps] */
     const clv_flight_dump **dump_of;     /* [ranks]; NULL: the rank is missing */
     const clv_flight_rank_dump **ranked; /* [ranks] likewise */
-    int n_findings, capacity;
+    int n_findings;
+    int64_t capacity; /* of findings */
     clv_flight_found *findings;
 };
 
@@ -32,5 +32,3 @@ static inline const clv_flight_record *clv_flight_current(const clv_flight_repor
 
 /* Fills the findings. CLV_ENOMEM */
 clv_status clv_flight_diagnose(clv_flight_report *report, clv_error *err);
-
-#endif

@@ -2,16 +2,11 @@
 #include "cleave/trace.h"
 
 #include <ctype.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "base/error.h"
 #include "base/hash.h"
+#include "base/memory/grow.h"
 #include "base/threads/wait.h"
-#include "base/versioned_structs.h"
 #include "program/program.h"
 #include "runtime/diagnostics/trace_recorder.h"
 #include "runtime/multi_process/multi_process.h"
@@ -34,10 +29,9 @@ static void drop_tracer(clv_session *session)
 
 clv_status clv_trace_begin(clv_session *session, clv_error *err)
 {
-    static const char call[] = "clv_trace_begin";
     clv_trace_recorder *tracer;
-    CLV_TRY(clv_require(session != NULL, call, "a session", err));
-    CLV_TRY(clv_session_acquire(session, call, err));
+    CLV_TRY(clv_require(session != NULL, __func__, "a session", err));
+    CLV_TRY(clv_session_acquire(session, __func__, err));
     clv_status status = clv_trace_recorder_new(&tracer, session->first_local_rank, session->n_local_ranks, err);
     if (status == CLV_OK) {
         drop_tracer(session);
@@ -49,11 +43,10 @@ clv_status clv_trace_begin(clv_session *session, clv_error *err)
 
 clv_status clv_trace_step(clv_session *session, int64_t step, clv_error *err)
 {
-    static const char call[] = "clv_trace_step";
-    CLV_TRY(clv_require(session != NULL, call, "a session", err));
+    CLV_TRY(clv_require(session != NULL, __func__, "a session", err));
     if (step > INT32_MAX)
-        return clv_fail(err, CLV_EINVAL, "%s: step %lld; valid: up to %d", call, (long long)step, INT32_MAX);
-    CLV_TRY(clv_session_acquire(session, call, err));
+        return clv_fail(err, CLV_EINVAL, "%s: step %lld; valid: up to %d", __func__, (long long)step, INT32_MAX);
+    CLV_TRY(clv_session_acquire(session, __func__, err));
     if (session->tracer) {
         session->tracer->steps_are_numbered = true;
         session->tracer->step = step < 0 ? -1 : step;
@@ -158,28 +151,25 @@ enum { SAMPLES = 9, CLOCK_WORDS = SAMPLES + 1 };
 static clv_status align(int64_t *add, bool *aligned, const clv_session *session, clv_error *err)
 {
     int64_t mine[CLOCK_WORDS] = {0}, offset[SAMPLES];
-    int64_t *all = calloc((size_t)session->n_ranks * CLOCK_WORDS, sizeof *all);
+    CLV_FREED int64_t *all = calloc((size_t)session->n_ranks * CLOCK_WORDS, sizeof *all);
     *add = 0;
     *aligned = false;
     if (!all)
         return clv_fail_memory(err, gathering, (size_t)session->n_ranks * sizeof mine);
     mine[SAMPLES] = hash_of_host_name();
-    clv_status status = CLV_OK;
-    for (int k = 0; status == CLV_OK && k < SAMPLES; k++) {
-        status = clv_session_allgather(session, gathering, mine, 1, all, err);
+    for (int k = 0; k < SAMPLES; k++) {
+        CLV_TRY(clv_session_allgather(session, gathering, mine, 1, all, err));
         mine[k] = clv_now_ns();
     }
-    if (status == CLV_OK)
-        status = clv_session_allgather(session, gathering, mine, CLOCK_WORDS, all, err);
-    for (int r = 0; status == CLV_OK && r < session->n_ranks; r++)
+    CLV_TRY(clv_session_allgather(session, gathering, mine, CLOCK_WORDS, all, err));
+    for (int r = 0; r < session->n_ranks; r++)
         *aligned |= all[r * CLOCK_WORDS + SAMPLES] != all[SAMPLES];
     for (int k = 0; k < SAMPLES; k++)
         offset[k] = all[k] - mine[k];
     qsort(offset, SAMPLES, sizeof *offset, compare_words);
-    if (status == CLV_OK && mine[SAMPLES] != all[SAMPLES])
+    if (mine[SAMPLES] != all[SAMPLES])
         *add = offset[SAMPLES / 2];
-    free(all);
-    return status;
+    return CLV_OK;
 }
 
 /* ---- gathering ---- */
@@ -197,14 +187,7 @@ static clv_status append(recorded *out, const clv_trace_event *events, int64_t n
 {
     if (n == 0)
         return CLV_OK;
-    if (out->n + n > out->capacity) {
-        int64_t capacity = out->n + n + out->capacity;
-        clv_trace_event *grown = realloc(out->events, (size_t)capacity * sizeof *grown);
-        if (!grown)
-            return clv_fail_memory(err, gathering, (size_t)capacity * sizeof *grown);
-        out->events = grown;
-        out->capacity = capacity;
-    }
+    CLV_TRY(clv_grow(&out->events, &out->capacity, out->n + n, sizeof *events, gathering, err));
     memcpy(out->events + out->n, events, (size_t)n * sizeof *events);
     out->n += n;
     return CLV_OK;
@@ -252,17 +235,17 @@ static clv_status gather(recorded *out, const clv_session *session, bool togethe
     if (!together)
         return append(out, mine->events, mine->n, err);
     size_t ranks = (size_t)session->n_ranks, words = (ranks + 1) * CHUNK * EVENT_WORDS;
-    int64_t most = 0, *scratch = malloc((words + ranks) * sizeof *scratch);
+    int64_t most = 0;
+    CLV_FREED int64_t *scratch = malloc((words + ranks) * sizeof *scratch);
     if (!scratch)
         return clv_fail_memory(err, gathering, (words + ranks) * sizeof *scratch);
     int64_t *counts = scratch + words;
-    clv_status status = clv_session_allgather(session, gathering, &mine->n, 1, counts, err);
-    for (size_t r = 0; status == CLV_OK && r < ranks; r++)
+    CLV_TRY(clv_session_allgather(session, gathering, &mine->n, 1, counts, err));
+    for (size_t r = 0; r < ranks; r++)
         most = counts[r] > most ? counts[r] : most;
-    for (int64_t at = 0; status == CLV_OK && at < most; at += CHUNK)
-        status = allgather_chunk(out, session, mine, at, counts, scratch, err);
-    free(scratch);
-    return status;
+    for (int64_t at = 0; at < most; at += CHUNK)
+        CLV_TRY(allgather_chunk(out, session, mine, at, counts, scratch, err));
+    return CLV_OK;
 }
 
 /* ---- the file ---- */
@@ -371,12 +354,11 @@ static clv_status write_all(const clv_session *session, const clv_trace_options 
 
 clv_status clv_trace_end(clv_session *session, const clv_trace_options *options, clv_error *err)
 {
-    static const char call[] = "clv_trace_end";
     clv_trace_options o;
-    CLV_TRY(clv_require(session != NULL, call, "a session", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
-    CLV_TRY(clv_require(session->tracer != NULL, call, "clv_trace_begin before it", err));
-    CLV_TRY(clv_session_acquire(session, call, err));
+    CLV_TRY(clv_require(session != NULL, __func__, "a session", err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, __func__, err));
+    CLV_TRY(clv_require(session->tracer != NULL, __func__, "clv_trace_begin before it", err));
+    CLV_TRY(clv_session_acquire(session, __func__, err));
     clv_session_release(session);
     clv_status status = o.path ? write_all(session, &o, err) : CLV_OK;
     drop_tracer(session);

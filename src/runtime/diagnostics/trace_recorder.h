@@ -1,8 +1,7 @@
 /* trace_recorder.h - trace recorder: per-rank event buffers that the executor fills during a run; trace_gather.c reads
  * them.
  */
-#ifndef CLEAVE_RUNTIME_DIAGNOSTICS_TRACE_RECORDER_H
-#define CLEAVE_RUNTIME_DIAGNOSTICS_TRACE_RECORDER_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -72,5 +71,3 @@ static inline void clv_rank_trace_add_waits(clv_rank_trace *t, clv_trace_kind ki
     }
     t->waits.n = 0;
 }
-
-#endif

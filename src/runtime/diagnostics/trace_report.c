@@ -1,9 +1,7 @@
 /* trace_report.c - reads a trace file and reports its sums (clv_trace_report). */
-#include <stddef.h>
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "cleave/trace.h"
 #include "io/diagnostics/trace_file.h"
 
@@ -13,7 +11,7 @@ struct clv_trace_report {
 
 clv_status clv_trace_read(clv_trace_report **out, const char *path, clv_error *err)
 {
-    CLV_TRY(clv_require(out && path, "clv_trace_read", "out and a path", err));
+    CLV_TRY(clv_require(out && path, __func__, "out and a path", err));
     clv_trace_report *report = malloc(sizeof *report);
     if (!report)
         return clv_fail_memory(err, "a trace's table", sizeof *report);
@@ -32,8 +30,7 @@ void clv_trace_report_free(clv_trace_report *report)
 
 clv_status clv_trace_describe(const clv_trace_report *report, clv_trace_info *out, clv_error *err)
 {
-    static const char call[] = "clv_trace_describe";
-    CLV_TRY(clv_require(report && out, call, "a report and out", err));
+    CLV_TRY(clv_require(report && out, __func__, "a report and out", err));
     const clv_trace_table *t = &report->table;
     const clv_trace_info info = {.mesh = t->mesh,
                                  .machine = t->machine,
@@ -42,14 +39,13 @@ clv_status clv_trace_describe(const clv_trace_report *report, clv_trace_info *ou
                                  .steps = t->steps,
                                  .dropped_events = t->dropped_events,
                                  .seconds = t->seconds};
-    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, call, err);
+    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, __func__, err);
 }
 
 clv_status clv_trace_report_part(const clv_trace_report *report, int i, clv_trace_part *out, clv_error *err)
 {
-    static const char call[] = "clv_trace_report_part";
-    CLV_TRY(clv_require(report && out, call, "a report and out", err));
-    CLV_TRY(clv_require_count(i, 0, call, "as the number of a part", err));
+    CLV_TRY(clv_require(report && out, __func__, "a report and out", err));
+    CLV_TRY(clv_require_count(i, 0, __func__, "as the number of a part", err));
     clv_trace_part part = {0};
     if (i < CLV_TRACE_PLACE_COUNT) {
         const clv_trace_sums *s = &report->table.of[i];
@@ -64,19 +60,18 @@ clv_status clv_trace_report_part(const clv_trace_report *report, int i, clv_trac
                                 .predicted_seconds = s->predicted.seconds,
                                 .predicted_communication = s->predicted.communication};
     }
-    return clv_struct_copy_out(out, sizeof part, sizeof part, &part, call, err);
+    return clv_struct_copy_out(out, sizeof part, sizeof part, &part, __func__, err);
 }
 
 clv_status clv_trace_report_op_kind(const clv_trace_report *report, int i, clv_trace_op_kind *out, clv_error *err)
 {
-    static const char call[] = "clv_trace_report_op_kind";
-    CLV_TRY(clv_require(report && out, call, "a report and out", err));
-    CLV_TRY(clv_require_count(i, 0, call, "as the number of a kind", err));
+    CLV_TRY(clv_require(report && out, __func__, "a report and out", err));
+    CLV_TRY(clv_require_count(i, 0, __func__, "as the number of a kind", err));
     clv_trace_op_kind kind = {0};
     if (i < report->table.n_kinds) {
         const clv_trace_op_sums *s = &report->table.kinds[i];
         kind = (clv_trace_op_kind){
             .name = s->name, .calls = s->calls, .seconds = s->seconds, .waiting = s->waiting, .stealing = s->stealing};
     }
-    return clv_struct_copy_out(out, sizeof kind, sizeof kind, &kind, call, err);
+    return clv_struct_copy_out(out, sizeof kind, sizeof kind, &kind, __func__, err);
 }

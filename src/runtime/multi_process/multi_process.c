@@ -1,7 +1,6 @@
 /* multi_process.c - owned boxes and local reads of sessions over several processes. */
 #include "runtime/multi_process/multi_process.h"
 
-#include "base/error.h"
 #include "runtime/session/run_bindings.h"
 #include "runtime/session/session_internal.h"
 

@@ -2,8 +2,7 @@
  *
  * Where it says so, all processes of the session make the same call. `what` names the call in messages: a constant.
  */
-#ifndef CLEAVE_RUNTIME_MULTI_PROCESS_MULTI_PROCESS_H
-#define CLEAVE_RUNTIME_MULTI_PROCESS_MULTI_PROCESS_H
+#pragma once
 
 #include "cleave/session.h"
 
@@ -63,5 +62,3 @@ clv_status clv_session_agree(const clv_session *session, const char *what, clv_s
  * devices with memory of their own. */
 clv_status clv_session_find_first_nonfinite(clv_error *found, clv_session *session, const clv_program *program,
                                             const clv_input_binding *inputs, int n_inputs, clv_error *err);
-
-#endif

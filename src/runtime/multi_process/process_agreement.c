@@ -2,10 +2,7 @@
  * With all ranks in one process, nothing is exchanged.
  */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "base/majority_check.h"
 #include "runtime/multi_process/multi_process.h"
 #include "runtime/session/session_internal.h"
@@ -136,25 +133,25 @@ static clv_status fail_mismatch(const clv_session *session, const char *call, co
 clv_status clv_session_check_match(const clv_session *session, const char *call, const char *what,
                                    const clv_must_match *mine, int n, clv_error *err)
 {
-    int64_t words[CLV_MUST_MATCH_MAX], *all;
+    int64_t words[CLV_MUST_MATCH_MAX];
+    CLV_FREED int64_t *all = NULL;
     int ranks = session->n_ranks;
     if (!clv_session_is_multi_process(session))
         return CLV_OK;
     for (int i = 0; i < n; i++)
         words[i] = mine[i].value;
     CLV_TRY(allgather_new(&all, session, what, words, (size_t)n, err));
-    int64_t *column = malloc((size_t)ranks * sizeof *column);
-    clv_status status = column ? CLV_OK : clv_fail_memory(err, what, (size_t)ranks * sizeof *column);
-    for (int i = 0; status == CLV_OK && i < n; i++) {
+    CLV_FREED int64_t *column = malloc((size_t)ranks * sizeof *column);
+    if (!column)
+        return clv_fail_memory(err, what, (size_t)ranks * sizeof *column);
+    for (int i = 0; i < n; i++) {
         for (int r = 0; r < ranks; r++)
             column[r] = all[r * n + i];
         clv_mismatch others = clv_mismatch_find(column, ranks);
         if (others.n > 0)
-            status = fail_mismatch(session, call, mine[i].what, &others, err);
+            return fail_mismatch(session, call, mine[i].what, &others, err);
     }
-    free(column);
-    free(all);
-    return status;
+    return CLV_OK;
 }
 
 clv_status clv_session_check_same_program(const clv_session *session, uint64_t digest, clv_error *err)

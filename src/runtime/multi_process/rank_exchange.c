@@ -1,7 +1,4 @@
 /* rank_exchange.c - moves data between ranks outside programs: reshards state, fetches a box. */
-#include <stdlib.h>
-
-#include "base/error.h"
 #include "base/hash.h"
 #include "base/memory/aligned_memory.h"
 #include "runtime/multi_process/multi_process.h"
@@ -172,13 +169,11 @@ clv_status clv_session_fetch(const clv_session *session, uint64_t tag, const clv
 {
     static const char what[] = "what the caller asked for";
     int n = session->n_ranks;
-    clv_shard *shards = calloc(2 * (size_t)n, sizeof *shards);
-    void **to = calloc((size_t)session->n_local_ranks, sizeof *to);
+    CLV_FREED clv_shard *shards = calloc(2 * (size_t)n, sizeof *shards);
+    CLV_FREED void **to = calloc((size_t)session->n_local_ranks, sizeof *to);
     int64_t *scratch =
         calloc((size_t)session->n_local_ranks, sizeof *scratch); /* for scalars, which have no empty box */
     if (!shards || !to || !scratch) {
-        free(shards);
-        free(to);
         free(scratch);
         return clv_fail_memory(err, what, 2 * (size_t)n * sizeof *shards);
     }
@@ -199,8 +194,5 @@ clv_status clv_session_fetch(const clv_session *session, uint64_t tag, const clv
                            .out_data = to,
                            .in_devices = devices,
                            .scratch = scratch};
-    clv_status status = clv_session_exchange(session, &x, err);
-    free(shards);
-    free(to);
-    return status;
+    return clv_session_exchange(session, &x, err);
 }

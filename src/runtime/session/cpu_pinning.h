@@ -1,6 +1,5 @@
 /* cpu_pinning.h - CPU pinning: which cores each rank thread is bound to. Private to src/runtime. */
-#ifndef CLEAVE_RUNTIME_SESSION_CPU_PINNING_H
-#define CLEAVE_RUNTIME_SESSION_CPU_PINNING_H
+#pragma once
 
 typedef struct clv_cpu_pinning clv_cpu_pinning;
 
@@ -11,5 +10,3 @@ clv_cpu_pinning *clv_cpu_pinning_new(int ranks, int threads, int wrap);
 /* Binds the calling thread, and threads that it starts later, to a rank's cores. */
 void clv_cpu_pinning_bind(const clv_cpu_pinning *pins, int rank);
 void clv_cpu_pinning_free(clv_cpu_pinning *pins);
-
-#endif

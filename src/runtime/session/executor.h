@@ -2,8 +2,7 @@
  *
  * The executor sees its own rank's memory only; the transport reaches other ranks.
  */
-#ifndef CLEAVE_RUNTIME_SESSION_EXECUTOR_H
-#define CLEAVE_RUNTIME_SESSION_EXECUTOR_H
+#pragma once
 
 #include "base/error.h"
 #include "cleave/cancel.h"
@@ -127,5 +126,3 @@ clv_status clv_kernel_run(const clv_loaded_program *loaded, int rank, int instru
 /* Copies operands to the host, runs the op there, copies results back, and counts the fallback. */
 clv_status clv_kernel_run_on_host(const clv_loaded_program *loaded, int rank, int instruction, const clv_call *call,
                                   clv_rank_times *times, clv_error *err);
-
-#endif

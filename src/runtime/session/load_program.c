@@ -1,7 +1,4 @@
 /* load_program.c - loads a program: allocates memory, registers groups, makes each rank's transfer plans. */
-#include <stdlib.h>
-
-#include "base/error.h"
 #include "runtime/checks/guard_bytes.h"
 #include "runtime/checks/memory_check.h"
 #include "runtime/checks/nonfinite_check.h"
@@ -13,23 +10,18 @@ clv_status clv_session_add_groups(int *set, const clv_session *session, const cl
                                   clv_error *err)
 {
     int n = session->n_ranks;
-    int *group_of = malloc((size_t)n * sizeof *group_of);
-    int *order = calloc((size_t)n, sizeof *order);
-    int64_t *members = calloc((size_t)n, sizeof *members);
-    clv_status status =
-        group_of && order && members ? CLV_OK : clv_fail_memory(err, "a group", (size_t)n * sizeof *group_of);
-    for (int r = 0; status == CLV_OK && r < n; r++) {
+    CLV_FREED int *group_of = malloc((size_t)n * sizeof *group_of);
+    CLV_FREED int *order = calloc((size_t)n, sizeof *order);
+    CLV_FREED int64_t *members = calloc((size_t)n, sizeof *members);
+    if (!group_of || !order || !members)
+        return clv_fail_memory(err, "a group", (size_t)n * sizeof *group_of);
+    for (int r = 0; r < n; r++) {
         (void)clv_mesh_group(members, &session->mesh, axes, n_axes, r);
         group_of[r] = (int)members[0];
         while (members[order[r]] != r)
             order[r]++;
     }
-    if (status == CLV_OK)
-        status = clv_world_add_groups(set, clv_rank_threads_world(session->team), group_of, order, err);
-    free(group_of);
-    free(order);
-    free(members);
-    return status;
+    return clv_world_add_groups(set, clv_rank_threads_world(session->team), group_of, order, err);
 }
 
 /* ---- memory ---- */
@@ -208,16 +200,14 @@ static clv_status make_plan(const clv_session *session, clv_loaded_program *load
 
 static clv_status make_plans(const clv_session *session, clv_loaded_program *loaded, clv_error *err)
 {
-    clv_shard *shards = malloc(2 * (size_t)session->n_ranks * sizeof *shards);
-    clv_status status =
-        shards ? CLV_OK : clv_fail_memory(err, "the shards of a step", 2 * (size_t)session->n_ranks * sizeof *shards);
-    for (int r = session->first_local_rank; status == CLV_OK && r < session->first_local_rank + session->n_local_ranks;
-         r++)
-        for (int i = 0; status == CLV_OK && i < loaded->program->n_instructions; i++)
+    CLV_FREED clv_shard *shards = malloc(2 * (size_t)session->n_ranks * sizeof *shards);
+    if (!shards)
+        return clv_fail_memory(err, "the shards of a step", 2 * (size_t)session->n_ranks * sizeof *shards);
+    for (int r = session->first_local_rank; r < session->first_local_rank + session->n_local_ranks; r++)
+        for (int i = 0; i < loaded->program->n_instructions; i++)
             if (loaded->program->instructions[i].group >= 0)
-                status = make_plan(session, loaded, r, i, shards, err);
-    free(shards);
-    return status;
+                CLV_TRY(make_plan(session, loaded, r, i, shards, err));
+    return CLV_OK;
 }
 
 /* Allocates host memory, unless there is some or none is needed. */

@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdalign.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +20,6 @@
 #include "base/memory/aligned_memory.h"
 #include "base/threads/thread.h"
 #include "base/threads/wait.h"
-#include "base/threads/work_stealing.h"
-#include "comm/comm.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "runtime/session/cpu_pinning.h"
 
@@ -445,7 +442,6 @@ static clv_status start_openmp(void *arg, int rank, clv_comm *comm, clv_error *e
     enum { LEAST_STACK = CLV_GEMM_MAX_STACK_BYTES + (64 << 10) }; /* a matrix product and its callers */
     size_t least = SIZE_MAX;
 
-    (void)rank, (void)comm;
     pthread_mutex_lock(arg);
 #ifdef _OPENMP
 #pragma omp parallel reduction(min : least)

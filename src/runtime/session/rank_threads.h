@@ -2,8 +2,7 @@
  *
  * One caller's thread uses a team at a time. It is not a rank, and sleeps while the ranks work.
  */
-#ifndef CLEAVE_RUNTIME_SESSION_RANK_THREADS_H
-#define CLEAVE_RUNTIME_SESSION_RANK_THREADS_H
+#pragma once
 
 #include "base/threads/work_stealing.h"
 #include "cleave/cancel.h"
@@ -60,5 +59,3 @@ clv_world *clv_rank_threads_world(clv_rank_threads *team);
 clv_task_pool_member clv_rank_threads_workplace(const clv_rank_threads *team, int rank);
 /* Whether the ranks are pinned to cores. */
 int clv_rank_threads_are_pinned(const clv_rank_threads *team);
-
-#endif

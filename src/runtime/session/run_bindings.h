@@ -1,6 +1,5 @@
 /* run_bindings.h - caller's memory bound to a run's inputs and outputs, as whole tensors or boxes. */
-#ifndef CLEAVE_RUNTIME_SESSION_RUN_BINDINGS_H
-#define CLEAVE_RUNTIME_SESSION_RUN_BINDINGS_H
+#pragma once
 
 #include "cleave/session.h"
 #include "program/program.h"
@@ -35,5 +34,3 @@ clv_status clv_run_check_names(const clv_run *run, clv_error *err);
  * the boxes of each input cover the shards of ranks [first_rank, first_rank + n_ranks). */
 clv_status clv_run_check_bindings(const clv_run *run, const clv_program *program, int first_rank, int n_ranks,
                                   clv_error *err);
-
-#endif

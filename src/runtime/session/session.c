@@ -1,14 +1,6 @@
 /* session.c - session: creates ranks, runs programs, binds inputs and outputs, keeps statistics. */
-#include "runtime/session/session_internal.h"
-
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
 #include "base/hash.h"
 #include "base/threads/wait.h"
-#include "base/versioned_structs.h"
 #include "comm/job/mpi_job.h"
 #include "comm/comm.h"
 #include "kernels/cpu/gemm/gemm.h"
@@ -67,22 +59,18 @@ static clv_status new_session_in_job(clv_session **out, const clv_mesh *mesh, cl
         return clv_fail(err, CLV_EINVAL, "the transport '%.40s' for a job; valid: 'mpi', or NULL", o->transport);
     o->transport = "mpi";
     CLV_TRY(clv_mesh_check(mesh, err));
-    int *first = malloc(n * sizeof *first);
+    CLV_FREED int *first = malloc(n * sizeof *first);
     if (!first)
         return clv_fail_memory(err, "a job's ranks", n * sizeof *first);
-    clv_status status = assign_ranks(&links, first, mesh, o->job, err);
-    if (status == CLV_OK)
-        status = clv_session_new_with_links(out, mesh, o, &links, err);
-    free(first);
-    return status;
+    CLV_TRY(assign_ranks(&links, first, mesh, o->job, err));
+    return clv_session_new_with_links(out, mesh, o, &links, err);
 }
 
 clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options, clv_error *err)
 {
-    static const char call[] = "clv_session_new";
     clv_session_options o;
-    CLV_TRY(clv_require(out && mesh, call, "out and a mesh", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
+    CLV_TRY(clv_require(out && mesh, __func__, "out and a mesh", err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, __func__, err));
     if (!o.job)
         return clv_session_new_with_links(out, mesh, &o, NULL, err);
     uint64_t met = o.job->rendezvous_count;
@@ -183,21 +171,20 @@ static clv_status check_cancelled(const clv_session *session, clv_error *err)
 
 clv_status clv_session_load(clv_session *session, const clv_program *program, clv_error *err)
 {
-    static const char call[] = "clv_session_load";
-    CLV_TRY(clv_require(session && program, call, "a session and a program", err));
+    CLV_TRY(clv_require(session && program, __func__, "a session and a program", err));
     clv_loaded_program *loaded;
     clv_error why = {.rank = -1};
-    CLV_TRY(clv_session_acquire(session, call, err));
+    CLV_TRY(clv_session_acquire(session, __func__, err));
     clv_status status = check_cancelled(session, &why);
     if (status == CLV_OK)
         status = clv_session_find_or_load(&loaded, session, program, &why);
     clv_session_release(session);
-    return clv_session_finish_call(session, call, status, &why, err);
+    return clv_session_finish_call(session, __func__, status, &why, err);
 }
 
 void clv_session_unload(clv_session *session, const clv_program *program)
 {
-    if (!session || !program || clv_session_acquire(session, "clv_session_unload", NULL) != CLV_OK)
+    if (!session || !program || clv_session_acquire(session, __func__, NULL) != CLV_OK)
         return;
     int kept = 0;
     clv_world_copy_names(clv_rank_threads_world(session->team));
@@ -294,9 +281,10 @@ static clv_status fetch_outputs(const run_job *job, clv_error *err)
     const clv_session *session = job->session;
     const clv_program *program = job->loaded->program;
     int n = session->n_local_ranks;
-    void **data = malloc((size_t)n * sizeof *data);
-    clv_status status = data ? CLV_OK : clv_fail_memory(err, "a program's outputs", (size_t)n * sizeof *data);
-    for (int o = 0; status == CLV_OK && o < program->n_outputs; o++) {
+    CLV_FREED void **data = malloc((size_t)n * sizeof *data);
+    if (!data)
+        return clv_fail_memory(err, "a program's outputs", (size_t)n * sizeof *data);
+    for (int o = 0; o < program->n_outputs; o++) {
         const clv_program_output *output = &program->outputs[o];
         const clv_buffer *buffer = &program->buffers[output->buffer];
         const clv_named_state tensor = {
@@ -304,15 +292,13 @@ static clv_status fetch_outputs(const run_job *job, clv_error *err)
         clv_bound_box bound;
         for (int r = 0; r < n; r++)
             data[r] = job->loaded->ranks[r].views[output->buffer].data;
-        for (int i = 0; status == CLV_OK &&
-                        clv_run_next_box(&bound, &i, job->run, CLV_BOUND_OUTPUTS, output->name, &buffer->type);)
-            status = clv_session_is_multi_process(session) && i > job->run->n_outputs
-                         ? clv_session_copy_local(session, &tensor, session->devices, &bound.box, bound.data, err)
-                         : clv_session_fetch(session, job->loaded->digest ^ clv_hash_text(output->name), &tensor,
-                                             session->devices, &bound.box, bound.data, err);
+        for (int i = 0; clv_run_next_box(&bound, &i, job->run, CLV_BOUND_OUTPUTS, output->name, &buffer->type);)
+            CLV_TRY(clv_session_is_multi_process(session) && i > job->run->n_outputs
+                        ? clv_session_copy_local(session, &tensor, session->devices, &bound.box, bound.data, err)
+                        : clv_session_fetch(session, job->loaded->digest ^ clv_hash_text(output->name), &tensor,
+                                            session->devices, &bound.box, bound.data, err));
     }
-    free(data);
-    return status;
+    return CLV_OK;
 }
 
 /* Boxes of outputs get only what the ranks of this process hold. */
@@ -362,19 +348,18 @@ static clv_status check_and_run(clv_session *session, const clv_program *program
 
 clv_status clv_session_run_boxes(clv_session *session, const clv_program *program, const clv_run *given, clv_error *err)
 {
-    static const char call[] = "clv_session_run_boxes";
     clv_error why = {.rank = -1};
-    CLV_TRY(clv_require(session && program && given, call, "a session, a program and a run", err));
-    CLV_TRY(clv_session_acquire(session, call, err));
+    CLV_TRY(clv_require(session && program && given, __func__, "a session, a program and a run", err));
+    CLV_TRY(clv_session_acquire(session, __func__, err));
     clv_status status = check_and_run(session, program, given, &why);
     clv_session_release(session);
-    return clv_session_finish_call(session, call, status, &why, err);
+    return clv_session_finish_call(session, __func__, status, &why, err);
 }
 
 clv_status clv_session_run(clv_session *session, const clv_program *program, const clv_input_binding *inputs,
                            int n_inputs, const clv_output_binding *outputs, int n_outputs, clv_error *err)
 {
-    CLV_TRY(clv_require(session && program, "clv_session_run", "a session and a program", err));
+    CLV_TRY(clv_require(session && program, __func__, "a session and a program", err));
     const clv_run run = {
         .size = sizeof run, .n_inputs = n_inputs, .n_outputs = n_outputs, .inputs = inputs, .outputs = outputs};
     return clv_session_run_boxes(session, program, &run, err);
@@ -413,9 +398,8 @@ double clv_session_instruction_seconds(const clv_session *session, const clv_pro
 
 clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, clv_error *err)
 {
-    static const char call[] = "clv_session_take_stats";
-    CLV_TRY(clv_require(session != NULL, call, "a session", err));
-    CLV_TRY(clv_session_acquire(session, call, err));
+    CLV_TRY(clv_require(session != NULL, __func__, "a session", err));
+    CLV_TRY(clv_session_acquire(session, __func__, err));
     for (int l = 0; l < session->n_loaded; l++) {
         clv_loaded_program *loaded = session->loaded[l];
         loaded->runs = 0;
@@ -434,5 +418,5 @@ clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, 
     }
     memset(session->times, 0, (size_t)session->n_local_ranks * sizeof *session->times);
     clv_session_release(session);
-    return out ? clv_struct_copy_out(out, sizeof stats, sizeof stats, &stats, call, err) : CLV_OK;
+    return out ? clv_struct_copy_out(out, sizeof stats, sizeof stats, &stats, __func__, err) : CLV_OK;
 }

@@ -1,7 +1,10 @@
 /* session_internal.h - struct clv_session and the functions that session, state, multi-process and SPMD files share. */
-#ifndef CLEAVE_RUNTIME_SESSION_SESSION_INTERNAL_H
-#define CLEAVE_RUNTIME_SESSION_SESSION_INTERNAL_H
+#pragma once
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
 #include "cleave/session.h"
 #include "runtime/session/executor.h"
 #include "runtime/session/rank_threads.h"
@@ -40,6 +43,7 @@ struct clv_session {
     int all_ranks_set;  /* the group set with all ranks in one group */
     int64_t rank_bytes; /* allocated for each rank */
     int n_states;
+    int64_t states_capacity;
     clv_named_state *states;
     int n_loaded;
     clv_loaded_program **loaded;
@@ -176,5 +180,3 @@ clv_status clv_session_check_same_program(const clv_session *session, uint64_t d
 void clv_flight_dump_on_failure(const clv_session *session, const clv_error *why);
 /* Writes the flight recorder dump before the session is freed. */
 void clv_flight_dump_on_end(const clv_session *session);
-
-#endif

@@ -1,10 +1,6 @@
 /* session_state.c - named session state (parameters, optimizer moments): initializes, reshards, reads and writes it. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
 #include "base/hash.h"
-#include "base/versioned_structs.h"
+#include "base/memory/grow.h"
 #include "runtime/checks/guard_bytes.h"
 #include "runtime/multi_process/multi_process.h"
 #include "runtime/session/run_bindings.h"
@@ -35,15 +31,14 @@ clv_status clv_session_find_state(clv_named_state **out, const clv_session *sess
 
 clv_status clv_session_state(const clv_session *session, int i, clv_state_info *out, clv_error *err)
 {
-    static const char call[] = "clv_session_state";
-    CLV_TRY(clv_require(session && out, call, "a session and out", err));
-    CLV_TRY(clv_require_count(i, 0, call, "as the number of a state", err));
+    CLV_TRY(clv_require(session && out, __func__, "a session and out", err));
+    CLV_TRY(clv_require_count(i, 0, __func__, "as the number of a state", err));
     clv_state_info info = {0};
     if (i < session->n_states) {
         const clv_named_state *state = &session->states[i];
         info = (clv_state_info){.name = state->name, .type = state->type, .layout = state->layout};
     }
-    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, call, err);
+    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, __func__, err);
 }
 
 /* ---- memory ---- */
@@ -160,14 +155,11 @@ clv_status clv_session_fill_state(const clv_session *session, const clv_named_st
     int64_t bytes = clv_shard_bytes(&state->type, &state->layout);
     if (device->backend->is_host)
         return fill_shard(session, state, from, rank, data, err);
-    void *host = clv_staging_alloc(bytes > 0 ? bytes : 1);
+    CLV_FREED void *host = clv_staging_alloc(bytes > 0 ? bytes : 1);
     if (!host)
         return clv_fail_memory(err, "the values of a state", (size_t)bytes);
-    clv_status status = fill_shard(session, state, from, rank, host, err);
-    if (status == CLV_OK)
-        status = clv_device_copy_bytes(device, CLV_COPY_FROM_HOST, data, host, bytes, err);
-    free(host);
-    return status;
+    CLV_TRY(fill_shard(session, state, from, rank, host, err));
+    return clv_device_copy_bytes(device, CLV_COPY_FROM_HOST, data, host, bytes, err);
 }
 
 typedef struct init_job {
@@ -178,7 +170,6 @@ typedef struct init_job {
 
 static clv_status init_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
-    (void)comm;
     const init_job *job = arg;
     return clv_session_fill_state(job->session, job->state, &job->from, rank, err);
 }
@@ -194,11 +185,10 @@ static void drop_state(const clv_session *session, clv_named_state *state)
 
 static clv_status make_state(clv_session *session, const clv_buffer *buffer, clv_error *err)
 {
-    clv_named_state *grown = realloc(session->states, ((size_t)session->n_states + 1) * sizeof *grown);
-    if (!grown)
-        return clv_fail_memory(err, "a state's record", sizeof *grown);
-    session->states = grown;
-    clv_named_state *state = &session->states[session->n_states];
+    clv_named_state *state;
+    CLV_TRY(
+        clv_grow(&session->states, &session->states_capacity, session->n_states + 1, sizeof *state, "a state", err));
+    state = &session->states[session->n_states];
     CLV_TRY(clv_session_allocate_state(state, session, buffer->name, &buffer->type, &buffer->layout, false, err));
     init_job job = {.session = session,
                     .state = state,
@@ -222,7 +212,7 @@ static clv_status copy_state(const clv_session *session, const clv_named_state *
                              clv_error *err)
 {
     int n = session->n_ranks;
-    clv_shard *shards = malloc(2 * (size_t)n * sizeof *shards);
+    CLV_FREED clv_shard *shards = malloc(2 * (size_t)n * sizeof *shards);
     if (!shards)
         return clv_fail_memory(err, "the shards of a state", 2 * (size_t)n * sizeof *shards);
     for (int r = 0; r < n; r++) {
@@ -240,9 +230,7 @@ static clv_status copy_state(const clv_session *session, const clv_named_state *
                            .out_devices = session->devices,
                            .in_window = from->window,
                            .out_window = to->window};
-    clv_status status = clv_session_exchange(session, &x, err);
-    free(shards);
-    return status;
+    return clv_session_exchange(session, &x, err);
 }
 
 static clv_status move_state(clv_session *session, clv_named_state *state, const clv_layout *to, clv_error *err)
@@ -332,13 +320,12 @@ static clv_status read_state(const clv_session *session, const char *name, const
 clv_status clv_session_read(const clv_session *session, const char *name, const clv_shard *box, void *out,
                             clv_error *err)
 {
-    static const char call[] = "clv_session_read";
-    CLV_TRY(clv_require(session && name && out, call, "a session, a name and out", err));
+    CLV_TRY(clv_require(session && name && out, __func__, "a session, a name and out", err));
     clv_error why = {.rank = -1};
-    CLV_TRY(clv_session_acquire(session, call, err));
+    CLV_TRY(clv_session_acquire(session, __func__, err));
     clv_status status = read_state(session, name, box, out, &why);
     clv_session_release(session);
-    return clv_session_finish_call(session, call, status, &why, err);
+    return clv_session_finish_call(session, __func__, status, &why, err);
 }
 
 /* Processes must write the same, so that replicas stay equal. */
@@ -379,11 +366,10 @@ static clv_status write_state(const clv_session *session, const char *name, cons
 clv_status clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
                              clv_error *err)
 {
-    static const char call[] = "clv_session_write";
-    CLV_TRY(clv_require(session && name && in, call, "a session, a name and in", err));
+    CLV_TRY(clv_require(session && name && in, __func__, "a session, a name and in", err));
     clv_error why = {.rank = -1};
-    CLV_TRY(clv_session_acquire(session, call, err));
+    CLV_TRY(clv_session_acquire(session, __func__, err));
     clv_status status = write_state(session, name, box, in, &why);
     clv_session_release(session);
-    return clv_session_finish_call(session, call, status, &why, err);
+    return clv_session_finish_call(session, __func__, status, &why, err);
 }

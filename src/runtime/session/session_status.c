@@ -1,7 +1,6 @@
 /* session_status.c - facts of a session: its lock, whether it failed, which ranks are in this process. */
 #include <stdatomic.h>
 
-#include "base/error.h"
 #include "runtime/multi_process/multi_process.h"
 #include "runtime/session/session_internal.h"
 

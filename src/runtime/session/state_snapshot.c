@@ -1,7 +1,4 @@
 /* state_snapshot.c - copies session state so that a checkpoint is saved in the background; reloads state in place. */
-#include <stdlib.h>
-
-#include "base/error.h"
 #include "base/hardware/resource_limits.h"
 #include "runtime/multi_process/multi_process.h"
 #include "runtime/session/session_internal.h"
@@ -18,7 +15,6 @@ typedef struct rank_task {
 
 static clv_status run_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
-    (void)comm, (void)err;
     const rank_task *task = arg;
     clv_error *why = &task->failures[rank - task->session->first_local_rank];
     why->code = task->run(task, rank, why);
@@ -138,7 +134,7 @@ clv_status clv_session_snapshot(clv_session **out, const clv_session *session, c
                                 clv_error *err)
 {
     clv_session *snapshot = NULL;
-    CLV_TRY(clv_session_acquire(session, "clv_session_snapshot", err));
+    CLV_TRY(clv_session_acquire(session, __func__, err));
     clv_status status = new_snapshot(&snapshot, session, err);
     if (status == CLV_OK)
         status = make_states(snapshot, session, wants, arg, err);

@@ -1,12 +1,7 @@
 /* spmd.c - runs a user function on every rank (like JAX's shard_map): shards its inputs, gathers its outputs. */
 #include "runtime/spmd/spmd_internal.h"
 
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
-#include "base/versioned_structs.h"
+#include "base/memory/grow.h"
 #include "runtime/session/run_bindings.h"
 #include "tensor/box_copy.h"
 
@@ -33,10 +28,8 @@ static clv_status add_group(clv_spmd_context *context, clv_spmd_group_set *group
 {
     if (clv_spmd_find_group_set(context, group->axes, group->n))
         return CLV_OK;
-    clv_spmd_group_set *grown = realloc(context->groups, (size_t)(context->n_groups + 1) * sizeof *grown);
-    if (!grown)
-        return clv_fail_memory(err, "the groups of a function", (size_t)(context->n_groups + 1) * sizeof *grown);
-    context->groups = grown;
+    CLV_TRY(clv_grow(&context->groups, &context->groups_capacity, context->n_groups + 1, sizeof *group,
+                     "the groups of a function", err));
     CLV_TRY(clv_session_add_groups(&group->set, context->session, group->axes, group->n, err));
     context->groups[context->n_groups++] = *group;
     return CLV_OK;
@@ -100,12 +93,11 @@ int clv_spmd_collective_count(const clv_session *session)
 
 clv_status clv_spmd_collective(const clv_session *session, int i, clv_collective *out, clv_error *err)
 {
-    static const char call[] = "clv_spmd_collective";
-    CLV_TRY(clv_require(session && out, call, "a session and out", err));
+    CLV_TRY(clv_require(session && out, __func__, "a session and out", err));
     if (i < 0 || i >= clv_spmd_collective_count(session))
-        return clv_fail(err, CLV_EINVAL, "%s: there is no collective %d; there are %d", call, i,
+        return clv_fail(err, CLV_EINVAL, "%s: there is no collective %d; there are %d", __func__, i,
                         clv_spmd_collective_count(session));
-    return clv_struct_copy_out(out, sizeof *out, sizeof *out, &session->spmd->ranks[0].called[i]->info, call, err);
+    return clv_struct_copy_out(out, sizeof *out, sizeof *out, &session->spmd->ranks[0].called[i]->info, __func__, err);
 }
 
 /* ---- the run ---- */
@@ -211,19 +203,19 @@ static clv_status fetch_outputs(const clv_spmd_invocation *job, clv_error *err)
 {
     const clv_session *session = job->context->session;
     int n = session->n_local_ranks, n_locals = job->n_inputs + job->n_outputs;
-    void **data = malloc((size_t)n * sizeof *data);
-    clv_status status = data ? CLV_OK : clv_fail_memory(err, "a function's outputs", (size_t)n * sizeof *data);
-    for (int i = 0; status == CLV_OK && i < job->n_outputs; i++) {
+    CLV_FREED void **data = malloc((size_t)n * sizeof *data);
+    if (!data)
+        return clv_fail_memory(err, "a function's outputs", (size_t)n * sizeof *data);
+    for (int i = 0; i < job->n_outputs; i++) {
         const clv_spmd_output *output = &job->outputs[i];
         clv_shard whole = clv_box_of_type(&output->type);
         for (int r = 0; r < n; r++)
             data[r] = job->locals[r * n_locals + job->n_inputs + i].data;
         const clv_named_state tensor = {
             .type = output->type, .layout = job->locals[job->n_inputs + i].layout, .data = data};
-        status = clv_session_fetch(session, (uint64_t)i, &tensor, NULL, &whole, output->data, err);
+        CLV_TRY(clv_session_fetch(session, (uint64_t)i, &tensor, NULL, &whole, output->data, err));
     }
-    free(data);
-    return status;
+    return CLV_OK;
 }
 
 /* ---- arguments ---- */
@@ -303,17 +295,17 @@ clv_status clv_spmd_run(clv_session *session, clv_spmd_function *function, void 
                         int n_inputs, const clv_spmd_output *outputs, int n_outputs, const clv_spmd_options *options,
                         clv_error *err)
 {
-    static const char call[] = "clv_spmd_run";
     clv_spmd_options o;
-    CLV_TRY(clv_require(session && function, call, "a session and a function", err));
+    CLV_TRY(clv_require(session && function, __func__, "a session and a function", err));
     if (n_inputs < 0 || n_outputs < 0)
-        return clv_fail(err, CLV_EINVAL, "%s: %d inputs and %d outputs; valid: 0 or more", call, n_inputs, n_outputs);
-    CLV_TRY(clv_require((n_inputs == 0 || inputs) && (n_outputs == 0 || outputs), call, "all of its inputs and outputs",
-                        err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
+        return clv_fail(err, CLV_EINVAL, "%s: %d inputs and %d outputs; valid: 0 or more", __func__, n_inputs,
+                        n_outputs);
+    CLV_TRY(clv_require((n_inputs == 0 || inputs) && (n_outputs == 0 || outputs), __func__,
+                        "all of its inputs and outputs", err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, __func__, err));
     if (o.n_groups < 0)
-        return clv_fail(err, CLV_EINVAL, "%s: %d groups; valid: 0 or more", call, o.n_groups);
-    CLV_TRY(clv_require(o.n_groups == 0 || o.groups, call, "all of its groups", err));
+        return clv_fail(err, CLV_EINVAL, "%s: %d groups; valid: 0 or more", __func__, o.n_groups);
+    CLV_TRY(clv_require(o.n_groups == 0 || o.groups, __func__, "all of its groups", err));
     const clv_spmd_invocation job = {.function = function,
                                      .arg = arg,
                                      .n_inputs = n_inputs,
@@ -321,8 +313,8 @@ clv_status clv_spmd_run(clv_session *session, clv_spmd_function *function, void 
                                      .inputs = inputs,
                                      .outputs = outputs};
     clv_error why = {.rank = -1};
-    CLV_TRY(clv_session_acquire(session, call, err));
+    CLV_TRY(clv_session_acquire(session, __func__, err));
     clv_status status = run(session, &job, &o, &why);
     clv_session_release(session);
-    return clv_session_finish_call(session, call, status, &why, err);
+    return clv_session_finish_call(session, __func__, status, &why, err);
 }

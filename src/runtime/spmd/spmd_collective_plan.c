@@ -1,9 +1,6 @@
 /* spmd_collective_plan.c - plans a manual SPMD collective: result layout, group, transfers; cached. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "base/hash.h"
 #include "runtime/spmd/spmd_internal.h"
 #include "tensor/parse_print.h"

@@ -1,9 +1,6 @@
 /* spmd_collectives.c - collectives that a manual SPMD function calls: clv_spmd_all_reduce and others. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
 #include "base/memory/aligned_memory.h"
+#include "base/memory/grow.h"
 #include "runtime/spmd/spmd_internal.h"
 
 /* ---- memory ---- */
@@ -66,7 +63,7 @@ void clv_spmd_free(clv_spmd *spmd, clv_local_tensor *local)
 clv_status clv_spmd_zeros(clv_local_tensor *out, clv_spmd *spmd, clv_dtype dtype, int rank, const int64_t *shape,
                           const char *layout, clv_error *err)
 {
-    CLV_TRY(clv_require(out && spmd && layout && (shape || rank == 0), "clv_spmd_zeros",
+    CLV_TRY(clv_require(out && spmd && layout && (shape || rank == 0), __func__,
                         "out, a communicator, a shape and a layout", err));
     const clv_mesh *mesh = &spmd->context->session->mesh;
     clv_type type = {.dtype = dtype, .rank = rank};
@@ -84,7 +81,7 @@ clv_status clv_spmd_zeros(clv_local_tensor *out, clv_spmd *spmd, clv_dtype dtype
 
 clv_status clv_spmd_state(clv_local_tensor *out, clv_spmd *spmd, const char *name, clv_error *err)
 {
-    CLV_TRY(clv_require(out && spmd && name, "clv_spmd_state", "out, a communicator and a name", err));
+    CLV_TRY(clv_require(out && spmd && name, __func__, "out, a communicator and a name", err));
     clv_named_state *state;
     CLV_TRY(clv_session_find_state(&state, spmd->context->session, name, err));
     if (!spmd->context->session->backend->is_host)
@@ -123,14 +120,8 @@ static clv_status record_call(clv_spmd *spmd, const clv_spmd_cached_collective *
 {
     if (spmd->rank != spmd->context->session->first_local_rank || call->info.n_axes == 0)
         return CLV_OK;
-    if (spmd->n_called == spmd->capacity) {
-        int room = 2 * spmd->capacity + 16;
-        const clv_spmd_cached_collective **grown = realloc(spmd->called, (size_t)room * sizeof *grown);
-        if (!grown)
-            return clv_fail_memory(err, "the list of collectives", (size_t)room * sizeof *grown);
-        spmd->called = grown;
-        spmd->capacity = room;
-    }
+    CLV_TRY(clv_grow(&spmd->called, &spmd->capacity, spmd->n_called + 1, sizeof(const clv_spmd_cached_collective *),
+                     "the list of collectives", err));
     spmd->called[spmd->n_called++] = call;
     return CLV_OK;
 }
@@ -213,9 +204,8 @@ clv_status clv_spmd_all_to_all(clv_local_tensor *out, clv_spmd *spmd, const clv_
 clv_status clv_spmd_permute(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in,
                             const clv_spmd_pair *pairs, int n_pairs, const char *axes, clv_error *err)
 {
-    static const char call[] = "clv_spmd_permute";
-    CLV_TRY(clv_require_count(n_pairs, 0, call, "pairs", err));
-    CLV_TRY(clv_require(n_pairs == 0 || pairs, call, "all of its pairs", err));
+    CLV_TRY(clv_require_count(n_pairs, 0, __func__, "pairs", err));
+    CLV_TRY(clv_require(n_pairs == 0 || pairs, __func__, "all of its pairs", err));
     clv_spmd_request q = {
         .kind = CLV_STEP_PERMUTE, .in = in, .dim = -1, .axes = axes, .pairs = pairs, .n_pairs = n_pairs};
     return collective(out, spmd, q, err);
@@ -230,7 +220,7 @@ static clv_status permute_all(clv_local_tensor *out, clv_spmd *spmd, const clv_l
     if (root >= n || (name && root < 0))
         return clv_fail(err, CLV_EINVAL, "broadcast over '%.60s' from member %d; the group's members are 0 to %d", axes,
                         root, n - 1);
-    clv_spmd_pair *pairs = malloc((size_t)n * sizeof *pairs);
+    CLV_FREED clv_spmd_pair *pairs = malloc((size_t)n * sizeof *pairs);
     if (!pairs)
         return clv_fail_memory(err, "the pairs of a permute", (size_t)n * sizeof *pairs);
     for (int i = 0; i < n; i++) {
@@ -245,9 +235,7 @@ static clv_status permute_all(clv_local_tensor *out, clv_spmd *spmd, const clv_l
                           .axes = axes,
                           .pairs = pairs,
                           .n_pairs = n};
-    clv_status status = collective(out, spmd, q, err);
-    free(pairs);
-    return status;
+    return collective(out, spmd, q, err);
 }
 
 clv_status clv_spmd_shift(clv_local_tensor *out, clv_spmd *spmd, const clv_local_tensor *in, int64_t by,
@@ -264,7 +252,7 @@ clv_status clv_spmd_broadcast(clv_local_tensor *out, clv_spmd *spmd, const clv_l
 
 clv_status clv_spmd_barrier(clv_spmd *spmd, const char *axes, clv_error *err)
 {
-    CLV_TRY(clv_require(spmd && axes, "clv_spmd_barrier", "a communicator and axes", err));
+    CLV_TRY(clv_require(spmd && axes, __func__, "a communicator and axes", err));
     unsigned char byte = 0;
     const clv_type type = {.dtype = CLV_U8};
     const clv_spmd_cached_collective *call;
@@ -298,7 +286,7 @@ const clv_mesh *clv_spmd_mesh(const clv_spmd *spmd)
 clv_status clv_spmd_group(int *size, int *index, clv_spmd *spmd, const char *axes, clv_error *err)
 {
     const clv_spmd_group_set *set;
-    CLV_TRY(clv_require(spmd && axes, "clv_spmd_group", "a communicator and axes", err));
+    CLV_TRY(clv_require(spmd && axes, __func__, "a communicator and axes", err));
     CLV_TRY(clv_spmd_parse_group_set(&set, spmd, axes, err));
     const clv_group *group = clv_comm_group(spmd->comm, set->set);
     if (size)

@@ -1,6 +1,5 @@
 /* spmd_internal.h - per-session SPMD data: group sets, rank communicators, cached collective plans. */
-#ifndef CLEAVE_RUNTIME_SPMD_SPMD_INTERNAL_H
-#define CLEAVE_RUNTIME_SPMD_SPMD_INTERNAL_H
+#pragma once
 
 #include "cleave/spmd.h"
 #include "runtime/session/session_internal.h"
@@ -40,7 +39,8 @@ struct clv_spmd {
     void *staging;
     int64_t staging_bytes;
     clv_spmd_allocation *blocks; /* of the current function */
-    int n_called, capacity;      /* collectives of the last run, on the first local rank only */
+    int64_t capacity;
+    int n_called; /* collectives of the last run, on the first local rank only */
     const clv_spmd_cached_collective **called;
 };
 
@@ -60,6 +60,7 @@ typedef struct clv_spmd_context {
     clv_session *session;
     clv_spmd_invocation job; /* the current one, or the one that failed */
     int n_groups;
+    int64_t groups_capacity;
     clv_spmd_group_set *groups;
     clv_spmd *ranks; /* [n_local_ranks] */
 } clv_spmd_context;
@@ -105,5 +106,3 @@ clv_status clv_spmd_check_tensor(const clv_type *type, const clv_layout *layout,
 /* Allocates the memory of a local tensor's shard. */
 clv_status clv_spmd_allocate(clv_local_tensor *local, clv_spmd *spmd, bool zeros, clv_error *err);
 void clv_spmd_free_allocations(clv_spmd *spmd);
-
-#endif

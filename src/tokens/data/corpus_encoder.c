@@ -1,11 +1,5 @@
 /* corpus_encoder.c - encodes a chunk of text, JSON lines, chat turns or FASTA to token ids and a loss mask. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
 #include "base/memory/grow.h"
-#include "base/versioned_structs.h"
-#include "io/json/json.h"
 #include "tokens/data/corpus_pipeline.h"
 #include "tokens/data/fasta.h"
 #include "tokens/tokenizer/tokenizer_components.h"
@@ -45,11 +39,10 @@ static clv_status append(clv_corpus_ids *out, const clv_corpus_encoder *e, const
 static clv_status append_text(clv_corpus_ids *out, const clv_corpus_encoder *e, const char *text, size_t size,
                               bool is_label, clv_error *err)
 {
-    int64_t *ids, n;
+    CLV_FREED int64_t *ids = NULL;
+    int64_t n;
     CLV_TRY(clv_tokenizer_encode(e->tokenizer, text, size, false, &ids, &n, err));
-    clv_status status = append(out, e, ids, n, is_label, err);
-    free(ids);
-    return status;
+    return append(out, e, ids, n, is_label, err);
 }
 
 static clv_status begin_document(clv_corpus_ids *out, const clv_corpus_encoder *e, bool is_label, clv_error *err)
@@ -93,20 +86,13 @@ static clv_status encode_turn(clv_corpus_ids *out, const clv_corpus_encoder *e, 
     CLV_TRY(clv_json_get_string(&role, turn, "role", CLV_JSON_REQUIRED, "a turn", err));
     CLV_TRY(clv_json_get_bytes(&content, &size, turn, "content", "a turn", err));
     *answer = strcmp(role, "assistant") == 0;
-    char *head = turn_header(e, role), *text = malloc(size + strlen(behind) + 1);
-    if (!head || !text) {
-        free(head);
-        free(text);
+    CLV_FREED char *head = turn_header(e, role), *text = malloc(size + strlen(behind) + 1);
+    if (!head || !text)
         return clv_fail_memory(err, "a turn", size);
-    }
     memcpy(text, content, size);
     memcpy(text + size, behind, strlen(behind));
-    clv_status status = append_text(out, e, head, strlen(head), false, err);
-    if (status == CLV_OK)
-        status = append_text(out, e, text, size + strlen(behind), *answer, err);
-    free(head);
-    free(text);
-    return status;
+    CLV_TRY(append_text(out, e, head, strlen(head), false, err));
+    return append_text(out, e, text, size + strlen(behind), *answer, err);
 }
 
 static clv_status encode_chat(clv_corpus_ids *out, const clv_corpus_encoder *e, const json_t *line, clv_error *err)

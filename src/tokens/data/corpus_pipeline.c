@@ -5,15 +5,10 @@
 #include "tokens/data/corpus_pipeline.h"
 
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
-#include "base/error.h"
 #include "base/hardware/resource_limits.h"
 #include "base/threads/thread.h"
-#include "base/threads/wait.h"
-#include "base/versioned_structs.h"
 #include "cleave/data.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
@@ -249,13 +244,12 @@ clv_status clv_corpus_tokenize_to_memory(clv_token_file *out, clv_corpus_info *i
 clv_status clv_corpus_tokenize(clv_corpus_info *result, const char *out, const char *const *paths, int n,
                                const clv_corpus_options *options, clv_error *err)
 {
-    static const char call[] = "clv_corpus_tokenize";
     clv_corpus_encoder encoder;
     clv_corpus_info info = {0};
-    CLV_TRY(clv_require(out != NULL, call, "out", err));
+    CLV_TRY(clv_require(out != NULL, __func__, "out", err));
     CLV_TRY(clv_corpus_encoder_open(&encoder, options, err));
     clv_status status = tokenize(&info, out, paths, n, &encoder, err);
     clv_corpus_encoder_close(&encoder);
     CLV_TRY(status);
-    return result ? clv_struct_copy_out(result, sizeof info, sizeof info, &info, call, err) : CLV_OK;
+    return result ? clv_struct_copy_out(result, sizeof info, sizeof info, &info, __func__, err) : CLV_OK;
 }

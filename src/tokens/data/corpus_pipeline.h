@@ -1,6 +1,5 @@
 /* corpus_pipeline.h - corpus tokenization pipeline: chunk reader, chunk encoder, parallel driver. */
-#ifndef CLEAVE_TOKENS_DATA_CORPUS_PIPELINE_H
-#define CLEAVE_TOKENS_DATA_CORPUS_PIPELINE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -77,5 +76,3 @@ typedef clv_status clv_corpus_sink(void *arg, const clv_corpus_ids *ids, clv_err
 clv_status clv_corpus_tokenize_parallel(clv_corpus_info *result, const clv_corpus_encoder *encoder,
                                         const char *const *paths, int n, clv_corpus_sink *sink, void *arg,
                                         clv_error *err);
-
-#endif

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/versioned_structs.h"
 #include "io/files/file.h"
 #include "io/files/file_kind.h"
 #include "tokens/data/corpus_pipeline.h"
@@ -200,13 +199,12 @@ static clv_status open_all(clv_data *d, const char *const *paths, int n, const c
 clv_status clv_data_open(clv_data **out, const char *const *paths, int n, const clv_data_options *options,
                          clv_error *err)
 {
-    static const char call[] = "clv_data_open";
     clv_data_options o;
-    CLV_TRY(clv_require(out && options, call, "out and options", err));
-    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, call, err));
+    CLV_TRY(clv_require(out && options, __func__, "out and options", err));
+    CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, __func__, err));
     for (int i = 0; i < n; i++)
         if (!paths || !paths[i])
-            return clv_require(0, call, "n paths", err);
+            return clv_require(0, __func__, "n paths", err);
     clv_data *d = calloc(1, sizeof *d);
     if (!d)
         return clv_fail_memory(err, "data", sizeof *d);
@@ -234,9 +232,8 @@ void clv_data_close(clv_data *d)
 
 clv_status clv_data_get_info(const clv_data *d, clv_data_info *out, clv_error *err)
 {
-    static const char call[] = "clv_data_get_info";
-    CLV_TRY(clv_require(d && out, call, "data, and where it goes", err));
-    return clv_struct_copy_out(out, sizeof d->info, sizeof d->info, &d->info, call, err);
+    CLV_TRY(clv_require(d && out, __func__, "data, and where it goes", err));
+    return clv_struct_copy_out(out, sizeof d->info, sizeof d->info, &d->info, __func__, err);
 }
 
 /* ---- batches ---- */
@@ -334,7 +331,7 @@ clv_status clv_data_batch(const clv_data *d, int64_t step, int64_t batch, int64_
 {
     int64_t begin, end;
     if (!d || !ids || !labels)
-        return clv_require(0, "clv_data_batch", "data, and where ids and labels go", err);
+        return clv_require(0, __func__, "data, and where ids and labels go", err);
     bool known = step >= 0 && batch >= 1 && first >= 0 && rows >= 1 && rows <= batch && first <= batch - rows;
     if (!known || __builtin_mul_overflow(step, batch, &begin) || __builtin_add_overflow(begin, batch, &end))
         return clv_fail(

@@ -1,10 +1,7 @@
 /* fasta.h - FASTA parser: iterates over the protein records of a text. Lines that begin with ';' are comments. */
-#ifndef CLEAVE_TOKENS_DATA_FASTA_H
-#define CLEAVE_TOKENS_DATA_FASTA_H
+#pragma once
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "cleave/status.h"
 
@@ -31,5 +28,3 @@ typedef struct clv_fasta_record {
 /* Reads the next record. @return CLV_EINVAL for text that is not FASTA or a letter that is no residue, in line f->line
  * */
 clv_status clv_fasta_reader_next(clv_fasta_record *out, clv_fasta_reader *f, clv_error *err);
-
-#endif

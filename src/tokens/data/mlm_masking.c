@@ -1,12 +1,6 @@
 /* mlm_masking.c - masked-language-model masking of a row: 15 % of tokens chosen, 80/10/10 mask/random/kept. */
 #include "tokens/data/mlm_masking.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
-#include "base/versioned_structs.h"
-#include "tokens/data/token_file.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
 enum { MASK_STREAM = 0x6d61736b, CHOOSE = 0, BECOMES = 1, OTHER = 2, BLOCK = 256 };

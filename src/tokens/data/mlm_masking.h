@@ -1,8 +1,7 @@
 /* mlm_masking.h - masked-language-model masking of rows (BERT: Devlin et al. 2018, arXiv:1810.04805), a function of
  * (seed, row, position): element row * seq + position of three random tensors.
  */
-#ifndef CLEAVE_TOKENS_DATA_MLM_MASKING_H
-#define CLEAVE_TOKENS_DATA_MLM_MASKING_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -26,5 +25,3 @@ void clv_mlm_masker_close(clv_mlm_masker *masker);
 /* labels hold the ids that may be chosen, else CLV_IGNORE_INDEX; those not chosen become CLV_IGNORE_INDEX. row: index
  * among the rows of all epochs. */
 void clv_mlm_mask_row(const clv_mlm_masker *masker, int64_t row, int64_t seq, int32_t *ids, int32_t *labels);
-
-#endif

@@ -62,7 +62,7 @@ static clv_status make_buffers(clv_prefetch *p, int64_t tokens, bool has_mask, c
 clv_status clv_prefetch_new(clv_prefetch **out, clv_batch_source *source, void *arg, int64_t tokens, int has_mask,
                             int64_t step, clv_error *err)
 {
-    CLV_TRY(clv_require(out && source, "clv_prefetch_new", "out and a source", err));
+    CLV_TRY(clv_require(out && source, __func__, "out and a source", err));
     if (tokens < 1 || tokens > INT32_MAX || step < 0)
         return clv_fail(err, CLV_EINVAL, "batches of %lld tokens from step %lld on; valid: 1 to %d, from 0 on",
                         (long long)tokens, (long long)step, INT32_MAX);
@@ -83,7 +83,7 @@ clv_status clv_prefetch_new(clv_prefetch **out, clv_batch_source *source, void *
 clv_status clv_prefetch_next(clv_prefetch *p, const int32_t **ids, const int32_t **labels, const uint8_t **mask,
                              clv_error *err)
 {
-    CLV_TRY(clv_require(p && ids && labels, "clv_prefetch_next", "a prefetch, ids and labels", err));
+    CLV_TRY(clv_require(p && ids && labels, __func__, "a prefetch, ids and labels", err));
     join(p);
     if (p->status != CLV_OK) {
         if (err)

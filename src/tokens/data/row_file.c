@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "io/checkpoint/safetensors.h"
-#include "tokens/data/token_file.h"
 
 enum { BLOCK = 1 << 16 /* numbers */ };
 
@@ -48,21 +47,18 @@ static clv_status read_tensor(clv_row_file *f, int32_t **out, const clv_safetens
                               const char *path, clv_error *err)
 {
     size_t bytes = (size_t)f->rows * (size_t)f->seq * sizeof **out;
-    int64_t *numbers = malloc(BLOCK * sizeof *numbers);
-    clv_status status = CLV_OK;
+    CLV_FREED int64_t *numbers = malloc(BLOCK * sizeof *numbers);
     *out = malloc(bytes);
     if (!*out || !numbers)
-        status = clv_fail_memory(err, path, bytes);
+        return clv_fail_memory(err, path, bytes);
     for (int64_t row = 0; row < f->rows; row++)
-        for (int64_t s = 0; s < f->seq && status == CLV_OK; s += BLOCK) {
+        for (int64_t s = 0; s < f->seq; s += BLOCK) {
             int64_t n = f->seq - s < BLOCK ? f->seq - s : BLOCK;
             clv_shard box = {.rank = 2, .lo = {row, s}, .hi = {row + 1, s + n}};
-            status = clv_safetensors_read(t, &box, CLV_I64, numbers, err);
-            if (status == CLV_OK)
-                status = take(f, *out, t, row, s, numbers, n, vocab, least, path, err);
+            CLV_TRY(clv_safetensors_read(t, &box, CLV_I64, numbers, err));
+            CLV_TRY(take(f, *out, t, row, s, numbers, n, vocab, least, path, err));
         }
-    free(numbers);
-    return status;
+    return CLV_OK;
 }
 
 /* Labels of a file without them; padding is no label. */

@@ -1,9 +1,7 @@
 /* row_file.h - safetensors file of training rows: `ids` [N,S], optional `labels` and `mask` of the same shape. */
-#ifndef CLEAVE_TOKENS_DATA_ROW_FILE_H
-#define CLEAVE_TOKENS_DATA_ROW_FILE_H
+#pragma once
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "cleave/status.h"
 
@@ -20,5 +18,3 @@ typedef struct clv_row_file {
 clv_status clv_row_file_open(clv_row_file *out, const char *path, int64_t vocab, int64_t label_offset, clv_error *err);
 /* Does nothing for a zeroed object. */
 void clv_row_file_close(clv_row_file *file);
-
-#endif

@@ -2,11 +2,9 @@
  *
  * docs/data.md describes the format, version 1. Files are not trusted.
  */
-#ifndef CLEAVE_TOKENS_DATA_TOKEN_FILE_H
-#define CLEAVE_TOKENS_DATA_TOKEN_FILE_H
+#pragma once
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "cleave/data.h"
 #include "io/files/checksum.h"
@@ -71,5 +69,3 @@ void clv_document_index_free(clv_document_index *documents);
 clv_status clv_token_writer_create_memory(clv_token_writer **out, const char *path,
                                           const clv_token_writer_options *options, clv_error *err);
 clv_status clv_token_writer_finish_memory(clv_token_writer *writer, uint8_t **image, uint64_t *size, clv_error *err);
-
-#endif

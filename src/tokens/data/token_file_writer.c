@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/memory/grow.h"
-#include "base/versioned_structs.h"
 #include "cleave/data.h"
 #include "io/files/file.h"
 #include "tokens/data/token_file.h"
@@ -120,8 +119,8 @@ static clv_status mark(clv_token_writer *w, int64_t n, const uint8_t *loss_mask,
 clv_status clv_token_writer_add(clv_token_writer *w, const int32_t *ids, const uint8_t *loss_mask, int64_t n,
                                 clv_error *err)
 {
-    CLV_TRY(clv_require(w && (ids || n == 0), "clv_token_writer_add", "a writer and ids", err));
-    CLV_TRY(clv_require_count(n, 0, "clv_token_writer_add", "ids", err));
+    CLV_TRY(clv_require(w && (ids || n == 0), __func__, "a writer and ids", err));
+    CLV_TRY(clv_require_count(n, 0, __func__, "ids", err));
     if (loss_mask && !w->header.has_loss_mask)
         return clv_fail(err, CLV_EINVAL, "%s: a loss mask needs the option has_loss_mask", w->path);
     if (w->header.has_loss_mask)
@@ -156,7 +155,7 @@ static clv_status finish(clv_token_writer *w, clv_error *err)
 
 clv_status clv_token_writer_commit(clv_token_writer *w, clv_error *err)
 {
-    CLV_TRY(clv_require(w != NULL, "clv_token_writer_commit", "a writer", err));
+    CLV_TRY(clv_require(w != NULL, __func__, "a writer", err));
     clv_status status = finish(w, err);
     if (status == CLV_OK)
         status = clv_atomic_file_commit(&w->file, err);

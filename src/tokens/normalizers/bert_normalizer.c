@@ -1,11 +1,9 @@
 /* bert_normalizer.c - BertNormalizer: drops control characters, separates Chinese characters, strips accents,
  * lower-cases.
  */
-#include "base/error.h"
 #include "tokens/unicode/character_classes.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 #include "tokens/unicode/normalization_forms.h"
-#include "base/text/utf8.h"
 
 typedef struct bert_options {
     bool clean, chinese, accents, lower;
@@ -50,29 +48,24 @@ static clv_status clean(clv_text_buffer *out, const bert_options *o, clv_text_sp
 
 static clv_status strip_accents(clv_text_buffer *out, clv_text_span text, clv_error *err)
 {
-    clv_text_buffer parts = {0};
-    clv_status status = clv_unicode_normalize(&parts, (clv_normalization_form){0}, text, err);
-    for (size_t at = 0, n; status == CLV_OK && at < parts.size; at += n)
+    CLV_CLEANUP(clv_text_buffer_free) clv_text_buffer parts = {0};
+    CLV_TRY(clv_unicode_normalize(&parts, (clv_normalization_form){0}, text, err));
+    for (size_t at = 0, n; at < parts.size; at += n)
         if (!(clv_character_classes(clv_utf8_decode(&n, parts.text + at, parts.size - at)) & CLV_IS_ACCENT))
-            status = clv_text_buffer_append(out, parts.text + at, n, err);
-    clv_text_buffer_free(&parts);
-    return status;
+            CLV_TRY(clv_text_buffer_append(out, parts.text + at, n, err));
+    return CLV_OK;
 }
 
 static clv_status run_bert(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err)
 {
     const bert_options *o = options;
-    clv_text_buffer cleaned = {0}, bare = {0};
-    clv_status status = clean(&cleaned, o, text, err);
-    if (status == CLV_OK)
-        status = o->accents ? strip_accents(&bare, clv_text_buffer_span(&cleaned), err)
-                            : clv_text_buffer_append(&bare, cleaned.text, cleaned.size, err);
-    if (status == CLV_OK)
-        status = o->lower ? clv_normalizer_lowercase.normalize(out, NULL, clv_text_buffer_span(&bare), err)
-                          : clv_text_buffer_append(out, bare.text, bare.size, err);
-    clv_text_buffer_free(&cleaned);
-    clv_text_buffer_free(&bare);
-    return status;
+    CLV_CLEANUP(clv_text_buffer_free) clv_text_buffer cleaned = {0};
+    CLV_CLEANUP(clv_text_buffer_free) clv_text_buffer bare = {0};
+    CLV_TRY(clean(&cleaned, o, text, err));
+    CLV_TRY(o->accents ? strip_accents(&bare, clv_text_buffer_span(&cleaned), err)
+                       : clv_text_buffer_append(&bare, cleaned.text, cleaned.size, err));
+    return o->lower ? clv_normalizer_lowercase.normalize(out, NULL, clv_text_buffer_span(&bare), err)
+                    : clv_text_buffer_append(out, bare.text, bare.size, err);
 }
 
 const clv_tokenizer_component clv_normalizer_bert = {

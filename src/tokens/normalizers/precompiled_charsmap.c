@@ -6,13 +6,8 @@
  * A value of the trie is the offset of a text. A lookup takes the shortest prefix that is found and replaces the whole
  * key. Keys are graphemes of fewer than six bytes, else their characters.
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include <utf8proc.h>
 
-#include "base/error.h"
-#include "base/text/utf8.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
 enum { LONGEST_GRAPHEME = 5 };

@@ -1,6 +1,4 @@
 /* replace.c - Replace normalizer and decoder: literal text or regular expression. */
-#include "base/error.h"
-#include "tokens/regex/regex.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
 typedef struct replacement {
@@ -40,10 +38,8 @@ static clv_status run_replace(clv_text_buffer *out, const void *options, clv_tex
     const replacement *o = options;
     if (!o->regex)
         return clv_text_buffer_append_replaced(out, text, o->from, o->to, err);
-    clv_regex_iterator walk = {.regex = o->regex, .text = text};
-    clv_status status = replace_matches(out, o->to, &walk, err);
-    clv_regex_iterator_free(&walk);
-    return status;
+    CLV_CLEANUP(clv_regex_iterator_free) clv_regex_iterator walk = {.regex = o->regex, .text = text};
+    return replace_matches(out, o->to, &walk, err);
 }
 
 static clv_status decode_replace(clv_token_texts *all, const void *options, clv_error *err)

@@ -1,8 +1,6 @@
 /* simple_normalizers.c - Prepend, Strip, Lowercase, StripAccents and Nmt normalizers. */
-#include "base/error.h"
 #include "tokens/unicode/character_classes.h"
 #include "tokens/tokenizer/tokenizer_components.h"
-#include "base/text/utf8.h"
 
 /* ---- Prepend ---- */
 
@@ -54,7 +52,6 @@ const clv_tokenizer_component clv_normalizer_strip = {
 
 static clv_status run_lowercase(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err)
 {
-    (void)options;
     for (size_t at = 0, n; at < text.size; at += n) {
         uint32_t lower[2];
         int count = clv_character_to_lower(lower, clv_utf8_decode(&n, text.text + at, text.size - at));
@@ -70,7 +67,6 @@ const clv_tokenizer_component clv_normalizer_lowercase = {.type = "Lowercase", .
 
 static clv_status run_strip_accents(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err)
 {
-    (void)options;
     for (size_t at = 0, n; at < text.size; at += n)
         if (!(clv_character_classes(clv_utf8_decode(&n, text.text + at, text.size - at)) & CLV_IS_MARK))
             CLV_TRY(clv_text_buffer_append(out, text.text + at, n, err));
@@ -95,7 +91,6 @@ static clv_status run_nmt(clv_text_buffer *out, const void *options, clv_text_sp
                                           {0x7f, 0x7f}, {0x8f, 0x8f}, {0x9f, 0x9f}},
                           spaces[][2] = {{0x09, 0x0a},     {0x0c, 0x0d},     {0x1680, 0x1680}, {0x200b, 0x200f},
                                          {0x2028, 0x2029}, {0x2581, 0x2581}, {0xfeff, 0xfeff}, {0xfffd, 0xfffd}};
-    (void)options;
     for (size_t at = 0, n; at < text.size; at += n) {
         uint32_t c = clv_utf8_decode(&n, text.text + at, text.size - at);
         if (is_in(c, dropped, sizeof dropped / sizeof dropped[0]))

@@ -1,11 +1,6 @@
 /* byte_level.c - ByteLevel normalizer, pre-tokenizer and decoder; GPT-2's bytes_to_unicode mapping. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
 #include "tokens/pre_tokenizers/known_patterns.h"
 #include "tokens/tokenizer/tokenizer_components.h"
-#include "base/text/utf8.h"
 
 /* Bytes that are not mapped to themselves, and the first of their characters. */
 static const struct {
@@ -55,7 +50,6 @@ static clv_status read_byte_level(void *options, const clv_component_reader *r, 
 /* The normalizer ByteLevel. */
 static clv_status map_bytes_to_unicode(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err)
 {
-    (void)options;
     for (size_t i = 0; i < text.size; i++)
         CLV_TRY(clv_text_buffer_append_character(out, clv_byte_to_unicode((unsigned char)text.text[i]), err));
     return CLV_OK;
@@ -67,20 +61,17 @@ static clv_status run_byte_level(clv_pre_tokens *out, const void *options, const
                                  clv_error *err)
 {
     const byte_level_options *o = options;
-    clv_text_buffer whole = {0};
-    clv_status status =
-        o->prefix_space && pre_token->text.text[0] != ' ' ? clv_text_buffer_append(&whole, " ", 1, err) : CLV_OK;
-    if (status == CLV_OK)
-        status = clv_text_buffer_append(&whole, pre_token->text.text, pre_token->text.size, err);
+    CLV_CLEANUP(clv_text_buffer_free) clv_text_buffer whole = {0};
+    if (o->prefix_space && pre_token->text.text[0] != ' ')
+        CLV_TRY(clv_text_buffer_append(&whole, " ", 1, err));
+    CLV_TRY(clv_text_buffer_append(&whole, pre_token->text.text, pre_token->text.size, err));
     clv_text_span text = clv_text_buffer_span(&whole);
-    for (size_t at = 0, end; status == CLV_OK && at < text.size; at = end) {
+    for (size_t at = 0, end; at < text.size; at = end) {
         end = o->own_pattern ? clv_gpt2_pattern.end(text, at) : text.size;
-        status = map_bytes_to_unicode(&out->text, NULL, clv_text_span_of(text.text + at, end - at), err);
-        if (status == CLV_OK)
-            status = clv_pre_tokens_end(out, pre_token->first && at == 0, err);
+        CLV_TRY(map_bytes_to_unicode(&out->text, NULL, clv_text_span_of(text.text + at, end - at), err));
+        CLV_TRY(clv_pre_tokens_end(out, pre_token->first && at == 0, err));
     }
-    clv_text_buffer_free(&whole);
-    return status;
+    return CLV_OK;
 }
 
 const clv_tokenizer_component clv_pre_tokenizer_byte_level = {BYTE_LEVEL, .split = run_byte_level};
@@ -91,32 +82,28 @@ const clv_tokenizer_component clv_pre_tokenizer_byte_level = {BYTE_LEVEL, .split
  * becomes U+FFFD. */
 static clv_status decode_byte_level(clv_token_texts *all, const void *options, clv_error *err)
 {
-    clv_text_buffer bytes = {0};
-    char *valid;
+    CLV_CLEANUP(clv_text_buffer_free) clv_text_buffer bytes = {0};
     size_t size;
-    (void)options;
-    clv_status status = clv_text_buffer_append(&bytes, "", 0, err);
-    for (int64_t i = 0; status == CLV_OK && i < all->n; i++) {
+    CLV_TRY(clv_text_buffer_append(&bytes, "", 0, err));
+    for (int64_t i = 0; i < all->n; i++) {
         clv_text_span text = clv_text_buffer_span(&all->item[i]);
         size_t begin = bytes.size;
         bool spelled_out = true;
-        for (size_t at = 0, n; status == CLV_OK && spelled_out && at < text.size; at += n) {
+        for (size_t at = 0, n; spelled_out && at < text.size; at += n) {
             int byte = byte_of(clv_utf8_decode(&n, text.text + at, text.size - at));
             char c = (char)byte;
             spelled_out = byte >= 0;
-            status = spelled_out ? clv_text_buffer_append(&bytes, &c, 1, err) : CLV_OK;
+            if (spelled_out)
+                CLV_TRY(clv_text_buffer_append(&bytes, &c, 1, err));
         }
-        if (status == CLV_OK && !spelled_out) {
+        if (!spelled_out) {
             bytes.size = begin;
-            status = clv_text_buffer_append(&bytes, text.text, text.size, err);
+            CLV_TRY(clv_text_buffer_append(&bytes, text.text, text.size, err));
         }
     }
-    if (status == CLV_OK) {
-        valid = clv_utf8_repair(&size, bytes.text, bytes.size);
-        status = valid ? CLV_OK : clv_fail_memory(err, "a text", bytes.size);
-    }
-    clv_text_buffer_free(&bytes);
-    CLV_TRY(status);
+    char *valid = clv_utf8_repair(&size, bytes.text, bytes.size);
+    if (!valid)
+        return clv_fail_memory(err, "a text", bytes.size);
     clv_token_texts_clear(all);
     all->item[0] = (clv_text_buffer){.text = valid, .size = size, .capacity = (int64_t)size + 1};
     all->n = 1;

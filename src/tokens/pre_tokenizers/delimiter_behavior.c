@@ -1,10 +1,6 @@
 /* delimiter_behavior.c - splits a text at matches: isolated, removed, contiguous, merged with previous or next. */
 #include "tokens/pre_tokenizers/delimiter_behavior.h"
 
-#include <string.h>
-
-#include "base/error.h"
-
 clv_status clv_component_read_behavior(clv_delimiter_behavior *out, clv_json_need need, const clv_component_reader *r,
                                        const json_t *json)
 {

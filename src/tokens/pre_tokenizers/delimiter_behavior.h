@@ -1,6 +1,5 @@
 /* delimiter_behavior.h - what happens to a matched delimiter (`tokenizers`' SplitDelimiterBehavior). */
-#ifndef CLEAVE_TOKENS_PRE_TOKENIZERS_DELIMITER_BEHAVIOR_H
-#define CLEAVE_TOKENS_PRE_TOKENIZERS_DELIMITER_BEHAVIOR_H
+#pragma once
 
 #include "tokens/tokenizer/tokenizer_components.h"
 
@@ -29,5 +28,3 @@ typedef struct clv_splitter {
 clv_status clv_splitter_add(clv_splitter *c, size_t end, bool match, clv_error *err);
 /* After the last segment. */
 clv_status clv_splitter_finish(clv_splitter *c, clv_error *err);
-
-#endif

@@ -3,7 +3,6 @@
  */
 #include "tokens/pre_tokenizers/known_patterns.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "tokens/unicode/character_classes.h"

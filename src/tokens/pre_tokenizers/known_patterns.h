@@ -1,6 +1,5 @@
 /* known_patterns.h - hand-written matchers for well-known pre-tokenizer patterns (GPT-2, Llama 3, Qwen2). */
-#ifndef CLEAVE_TOKENS_PRE_TOKENIZERS_KNOWN_PATTERNS_H
-#define CLEAVE_TOKENS_PRE_TOKENIZERS_KNOWN_PATTERNS_H
+#pragma once
 
 #include "tokens/tokenizer/text_buffer.h"
 
@@ -13,5 +12,3 @@ typedef struct clv_known_pattern {
 extern const clv_known_pattern clv_gpt2_pattern;
 /* Matcher of an expression; NULL: none. */
 const clv_known_pattern *clv_known_pattern_find(clv_text_span expression);
-
-#endif

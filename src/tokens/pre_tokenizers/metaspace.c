@@ -1,7 +1,4 @@
 /* metaspace.c - Metaspace pre-tokenizer and decoder: spaces become a visible character (U+2581 in SentencePiece). */
-#include <string.h>
-
-#include "base/error.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
 typedef struct metaspace {
@@ -61,19 +58,16 @@ static clv_status run_metaspace(clv_pre_tokens *out, const void *options, const 
                                 clv_error *err)
 {
     const metaspace *o = options;
-    clv_text_buffer marked = {0};
-    clv_status status = mark_spaces(&marked, o, pre_token, err);
+    CLV_CLEANUP(clv_text_buffer_free) clv_text_buffer marked = {0};
+    CLV_TRY(mark_spaces(&marked, o, pre_token, err));
     clv_pre_token whole = {clv_text_buffer_span(&marked), pre_token->first};
     size_t begin = 0;
-    for (size_t at = 1; o->split && status == CLV_OK && at < marked.size; at++)
+    for (size_t at = 1; o->split && at < marked.size; at++)
         if (clv_text_span_starts_with(clv_text_span_of(marked.text + at, marked.size - at), o->replacement)) {
-            status = clv_pre_tokens_add(out, &whole, begin, at, err);
+            CLV_TRY(clv_pre_tokens_add(out, &whole, begin, at, err));
             begin = at;
         }
-    if (status == CLV_OK)
-        status = clv_pre_tokens_add(out, &whole, begin, marked.size, err);
-    clv_text_buffer_free(&marked);
-    return status;
+    return clv_pre_tokens_add(out, &whole, begin, marked.size, err);
 }
 
 /* Replaces by spaces; removes the replacements of the first text, unless prepend is "never". */

@@ -1,11 +1,6 @@
 /* pattern_split.c - Split, CharDelimiterSplit and FixedLength pre-tokenizers. */
-#include <string.h>
-
-#include "base/error.h"
-#include "base/text/utf8.h"
 #include "tokens/pre_tokenizers/delimiter_behavior.h"
 #include "tokens/pre_tokenizers/known_patterns.h"
-#include "tokens/regex/regex.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
 /* ---- Split ---- */

@@ -1,9 +1,7 @@
 /* word_split.c - BertPreTokenizer, Whitespace, WhitespaceSplit, Punctuation and Digits pre-tokenizers. */
-#include "base/error.h"
 #include "tokens/unicode/character_classes.h"
 #include "tokens/pre_tokenizers/delimiter_behavior.h"
 #include "tokens/tokenizer/tokenizer_components.h"
-#include "base/text/utf8.h"
 
 /* Splits at characters of these classes. */
 static clv_status split_at(clv_pre_tokens *out, unsigned classes, clv_delimiter_behavior how,
@@ -59,7 +57,6 @@ const clv_tokenizer_component clv_pre_tokenizer_digits = {.type = "Digits",
 static clv_status run_whitespace_alone(clv_pre_tokens *out, const void *options, const clv_pre_token *pre_token,
                                        clv_error *err)
 {
-    (void)options;
     return split_at(out, CLV_IS_SPACE, CLV_SPLIT_REMOVED, pre_token, err);
 }
 

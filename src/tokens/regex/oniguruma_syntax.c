@@ -353,12 +353,9 @@ static clv_status take_item(set_union *u, translation *t)
                    : CLV_OK;
     if (!take(t, "["))
         return take_range(u, t);
-    clv_text_buffer inner = {0};
-    clv_status status = take_class(&inner, t);
-    if (status == CLV_OK)
-        status = add_other(u, "", clv_text_buffer_span(&inner), "", t);
-    clv_text_buffer_free(&inner);
-    return status;
+    CLV_CLEANUP(clv_text_buffer_free) clv_text_buffer inner = {0};
+    CLV_TRY(take_class(&inner, t));
+    return add_other(u, "", clv_text_buffer_span(&inner), "", t);
 }
 
 /* The operands of && up to the end of the class; all but the last become lookaheads. */
@@ -385,25 +382,22 @@ static clv_status take_operands(clv_text_buffer *out, set_union *u, translation 
 /* A class, after its '[', as an expression that matches one character. */
 static clv_status take_class(clv_text_buffer *out, translation *t)
 {
-    set_union u = {0};
-    clv_text_buffer before = {0};
+    CLV_CLEANUP(free_union) set_union u = {0};
+    CLV_CLEANUP(clv_text_buffer_free) clv_text_buffer before = {0};
     bool negated = take(t, "^");
     if (++t->depth > DEEPEST)
         return broken(t, "too deep");
-    clv_status status = take_operands(&before, &u, t);
+    CLV_TRY(take_operands(&before, &u, t));
     bool simple = before.size == 0 && u.others.size == 0 && u.content.size > 0;
-    if (status == CLV_OK)
-        status = add_text(out, simple ? (negated ? "[^" : "[") : negated ? "(?:(?!" : "(?:", t);
-    if (status == CLV_OK && before.size > 0)
-        status = clv_text_buffer_append(out, before.text, before.size, t->err);
-    if (status == CLV_OK)
-        status = simple ? clv_text_buffer_append(out, u.content.text, u.content.size, t->err) : write_union(out, &u, t);
-    if (status == CLV_OK)
-        status = add_text(out, simple ? "]" : negated ? ")" ANY ")" : ")", t);
-    free_union(&u);
-    clv_text_buffer_free(&before);
+    CLV_TRY(add_text(out, simple ? (negated ? "[^" : "[") : negated ? "(?:(?!" : "(?:", t));
+    if (before.size > 0)
+        CLV_TRY(clv_text_buffer_append(out, before.text, before.size, t->err));
+    if (simple)
+        CLV_TRY(clv_text_buffer_append(out, u.content.text, u.content.size, t->err));
+    else
+        CLV_TRY(write_union(out, &u, t));
     t->depth--;
-    return status;
+    return add_text(out, simple ? "]" : negated ? ")" ANY ")" : ")", t);
 }
 
 /* ---- repeats ---- */

@@ -1,6 +1,5 @@
 /* regex.h - regular expressions of tokenizer.json: compile, iterate over matches (PCRE2). */
-#ifndef CLEAVE_TOKENS_REGEX_REGEX_H
-#define CLEAVE_TOKENS_REGEX_REGEX_H
+#pragma once
 
 #include "tokens/tokenizer/text_buffer.h"
 
@@ -28,5 +27,3 @@ typedef struct clv_regex_iterator {
  * skipped. @return CLV_ELIMIT for too many steps */
 clv_status clv_regex_iterator_next(bool *found, clv_regex_iterator *walk, clv_error *err);
 void clv_regex_iterator_free(clv_regex_iterator *walk);
-
-#endif

@@ -1,6 +1,5 @@
 /* regex_properties.h - lookup of named character sets: \p{name} and [:name:] of Oniguruma in PCRE2 syntax. */
-#ifndef CLEAVE_TOKENS_REGEX_REGEX_PROPERTIES_H
-#define CLEAVE_TOKENS_REGEX_REGEX_PROPERTIES_H
+#pragma once
 
 #include "tokens/tokenizer/text_buffer.h"
 
@@ -22,5 +21,3 @@ typedef struct clv_regex_char_set {
  * the content. False: unknown name. */
 bool clv_regex_char_set_find(clv_regex_char_set *out, char buffer[CLV_REGEX_CHAR_SET_SIZE], clv_text_span name,
                              bool posix);
-
-#endif

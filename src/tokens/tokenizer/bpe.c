@@ -1,12 +1,7 @@
 /* bpe.c - byte-pair encoding model: merges a word's symbols in rank order with a heap (Sennrich et al. 2016,
  * arXiv:1508.07909), as the `tokenizers` library does.
  */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
 #include "tokens/tokenizer/tokenizer_components.h"
-#include "base/text/utf8.h"
 
 /* Ids and ranks fit 32 bits: tokenizer_json.c bounds ids, the file size bounds merges. */
 typedef struct merge {
@@ -155,27 +150,22 @@ static void add_character(work *w, const bpe *model, clv_text_span c)
 /* Adds the characters of a pre-token, with prefix and suffix. */
 static clv_status add_characters(work *w, const bpe *model, clv_text_span pre_token, clv_error *err)
 {
-    clv_text_buffer marked = {0};
-    clv_status status = CLV_OK;
-    for (size_t at = 0, n; status == CLV_OK && at < pre_token.size; at += n) {
+    CLV_CLEANUP(clv_text_buffer_free) clv_text_buffer marked = {0};
+    for (size_t at = 0, n; at < pre_token.size; at += n) {
         n = clv_utf8_length(pre_token.text + at, pre_token.size - at);
         clv_text_span character = clv_text_span_of(pre_token.text + at, n);
         size_t prefix = at > 0 ? model->prefix.size : 0, suffix = at + n == pre_token.size ? model->suffix.size : 0;
         if (prefix + suffix > 0) {
             marked.size = 0;
-            status = clv_text_buffer_append(&marked, model->prefix.text, prefix, err);
-            if (status == CLV_OK)
-                status = clv_text_buffer_append(&marked, character.text, n, err);
-            if (status == CLV_OK)
-                status = clv_text_buffer_append(&marked, model->suffix.text, suffix, err);
+            CLV_TRY(clv_text_buffer_append(&marked, model->prefix.text, prefix, err));
+            CLV_TRY(clv_text_buffer_append(&marked, character.text, n, err));
+            CLV_TRY(clv_text_buffer_append(&marked, model->suffix.text, suffix, err));
             character = clv_text_buffer_span(&marked);
         }
-        if (status == CLV_OK)
-            add_character(w, model, character);
+        add_character(w, model, character);
     }
     add_unknown(w, model);
-    clv_text_buffer_free(&marked);
-    return status;
+    return CLV_OK;
 }
 
 /* In time n log n. */
@@ -224,14 +214,11 @@ static clv_status merge_halves(clv_text_span out[2], const clv_component_reader 
 
 static clv_status add_merge(bpe *model, const clv_component_reader *r, const clv_text_span half[2], size_t number)
 {
-    clv_text_buffer joined = {0};
+    CLV_CLEANUP(clv_text_buffer_free) clv_text_buffer joined = {0};
     size_t prefix = model->prefix.size < half[1].size ? model->prefix.size : half[1].size;
-    clv_status status = clv_text_buffer_append(&joined, half[0].text, half[0].size, r->err);
-    if (status == CLV_OK)
-        status = clv_text_buffer_append(&joined, half[1].text + prefix, half[1].size - prefix, r->err);
-    int64_t made = status == CLV_OK ? clv_vocab_find(model->vocab, clv_text_buffer_span(&joined)) : -1;
-    clv_text_buffer_free(&joined);
-    CLV_TRY(status);
+    CLV_TRY(clv_text_buffer_append(&joined, half[0].text, half[0].size, r->err));
+    CLV_TRY(clv_text_buffer_append(&joined, half[1].text + prefix, half[1].size - prefix, r->err));
+    int64_t made = clv_vocab_find(model->vocab, clv_text_buffer_span(&joined));
     int32_t left = (int32_t)clv_vocab_find(model->vocab, half[0]);
     int32_t right = (int32_t)clv_vocab_find(model->vocab, half[1]);
     if (left < 0 || right < 0 || made < 0)

@@ -1,10 +1,5 @@
 /* byte_tokenizer.c - writes tokenizer.json of the byte tokenizer (256 tokens) for transformers' AutoTokenizer. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
 #include "io/files/file.h"
-#include "base/text/utf8.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
 /* The printable character of each byte; its id is the byte. */
@@ -34,22 +29,19 @@ static json_t *byte_tokenizer(void)
                      "model", model);
 }
 
-static clv_status write_json(const char *folder, const char *name, json_t *document, clv_error *err)
+static clv_status write_json(const char *folder, const char *name, json_t *made, clv_error *err)
 {
-    char *text = document != NULL ? json_dumps(document, JSON_INDENT(2)) : NULL;
-    char *path = clv_path_join(folder, name);
-    clv_status status = text != NULL && path != NULL ? clv_file_write(path, text, strlen(text), err)
-                                                     : clv_fail_memory(err, name, strlen(folder));
+    json_auto_t *document = made;
+    CLV_FREED char *text = document != NULL ? json_dumps(document, JSON_INDENT(2)) : NULL;
+    char path[CLV_PATH_SIZE];
 
-    json_decref(document);
-    free(path);
-    free(text);
-    return status;
+    CLV_TRY(clv_path_join(path, folder, name, err));
+    return text != NULL ? clv_file_write(path, text, strlen(text), err) : clv_fail_memory(err, name, strlen(folder));
 }
 
 clv_status clv_tokenizer_write_bytes(const char *folder, clv_error *err)
 {
-    CLV_TRY(clv_require(folder != NULL, "clv_tokenizer_write_bytes", "a folder", err));
+    CLV_TRY(clv_require(folder != NULL, __func__, "a folder", err));
     /* Without a class AutoTokenizer would take the model family's, which adds a beginning-of-text token. */
     json_t *config =
         json_pack("{s:s, s:b}", "tokenizer_class", "PreTrainedTokenizerFast", "clean_up_tokenization_spaces", 0);

@@ -1,10 +1,7 @@
 /* component_reader.c - parses option fields of tokenizer.json components, with their error messages. */
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "base/text/utf8.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
 clv_status clv_component_fail(const clv_component_reader *r, const char *format, ...)

@@ -1,9 +1,5 @@
 /* decoders.c - ByteFallback, Fuse, Strip, WordPiece, BPEDecoder and CTC decoders (tokens back to text). */
-#include <string.h>
-
-#include "base/error.h"
 #include "tokens/tokenizer/tokenizer_components.h"
-#include "base/text/utf8.h"
 
 void clv_token_texts_clear(clv_token_texts *all)
 {
@@ -62,23 +58,19 @@ static clv_status put_run(clv_token_texts *all, int64_t *kept, int64_t begin, in
 static clv_status decode_byte_fallback(clv_token_texts *all, const void *options, clv_error *err)
 {
     int64_t kept = 0;
-    clv_status status = CLV_OK;
-    (void)options;
-    for (int64_t i = 0, end; status == CLV_OK && i < all->n; i = end) {
-        clv_text_buffer run = {0};
-        status = byte_run(&run, &end, all, i, err);
-        if (status == CLV_OK && end == i) {
-            clv_text_buffer same = all->item[end];
-            all->item[end++] = (clv_text_buffer){0};
-            all->item[kept++] = same;
-        } else if (status == CLV_OK) {
-            status = put_run(all, &kept, i, end, &run, err);
+    for (int64_t i = 0, end; i < all->n; i = end) {
+        CLV_CLEANUP(clv_text_buffer_free) clv_text_buffer run = {0};
+        CLV_TRY(byte_run(&run, &end, all, i, err));
+        if (end > i) {
+            CLV_TRY(put_run(all, &kept, i, end, &run, err));
+            continue;
         }
-        clv_text_buffer_free(&run);
+        clv_text_buffer same = all->item[end];
+        all->item[end++] = (clv_text_buffer){0};
+        all->item[kept++] = same;
     }
-    if (status == CLV_OK)
-        all->n = kept;
-    return status;
+    all->n = kept;
+    return CLV_OK;
 }
 
 const clv_tokenizer_component clv_decoder_byte_fallback = {.type = "ByteFallback", .decode = decode_byte_fallback};
@@ -98,7 +90,6 @@ static clv_status fuse(clv_token_texts *all, clv_error *err)
 
 static clv_status decode_fuse(clv_token_texts *all, const void *options, clv_error *err)
 {
-    (void)options;
     return fuse(all, err);
 }
 
@@ -133,7 +124,6 @@ static void strip(clv_text_buffer *b, const strip_options *o)
 
 static clv_status decode_strip(clv_token_texts *all, const void *options, clv_error *err)
 {
-    (void)err;
     for (int64_t i = 0; i < all->n; i++)
         if (all->item[i].size > 0)
             strip(&all->item[i], options);

@@ -1,9 +1,6 @@
 /* post_processors.c - TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel: special tokens before and
  * after a text.
  */
-#include <string.h>
-
-#include "base/error.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
 /* Inserts an id that a processor names at index `at` of a list. */
@@ -58,7 +55,6 @@ static clv_status check_items(const clv_component_reader *r, const json_t *json,
 /* Processors of a sequence wrap each other: a later one inserts its prefix in front. */
 static clv_status read_template(void *options, const clv_component_reader *r, const json_t *json)
 {
-    (void)options;
     const json_t *single = json_object_get(json, "single"), *ids;
     clv_special_ids *before = &r->t->before, *after = &r->t->after;
     int in_front = 0, texts = 0;
@@ -98,7 +94,6 @@ static clv_status pair_id(const json_t **id, const clv_component_reader *r, cons
 
 static clv_status read_bert(void *options, const clv_component_reader *r, const json_t *json)
 {
-    (void)options;
     const json_t *before, *after;
     CLV_TRY(pair_id(&before, r, json, "cls"));
     CLV_TRY(pair_id(&after, r, json, "sep"));

@@ -1,10 +1,7 @@
 /* text_buffer.h - growable UTF-8 string buffer and non-owning text spans (string views). */
-#ifndef CLEAVE_TOKENS_TOKENIZER_TEXT_BUFFER_H
-#define CLEAVE_TOKENS_TOKENIZER_TEXT_BUFFER_H
+#pragma once
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "cleave/status.h"
 
@@ -46,5 +43,3 @@ static inline clv_text_span clv_text_buffer_span(const clv_text_buffer *b)
 {
     return (clv_text_span){b->text, b->size};
 }
-
-#endif

@@ -1,12 +1,7 @@
 /* tokenizer.c - encodes text and decodes ids: added tokens, normalizer, pre-tokenizer, model, post-processor,
  * decoder.
  */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
 #include "base/memory/grow.h"
-#include "base/text/utf8.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 #include "tokens/unicode/character_classes.h"
 
@@ -109,14 +104,13 @@ static clv_status apply_pre_tokenizer(clv_pre_tokens *pre_tokens, const struct c
 static clv_status encode_plain(const clv_tokenizer *t, const clv_pre_token *pre_token, clv_token_ids *ids,
                                clv_error *err)
 {
-    clv_pre_tokens pre_tokens = {0};
-    clv_status status = clv_pre_tokens_add(&pre_tokens, pre_token, 0, pre_token->text.size, err);
-    for (int i = 0; status == CLV_OK && i < t->pre_tokenizer.n; i++)
-        status = apply_pre_tokenizer(&pre_tokens, &t->pre_tokenizer.step[i], err);
-    for (int64_t i = 0; status == CLV_OK && i < pre_tokens.n; i++)
-        status = t->model->encode(t->model_data, pre_token_at(&pre_tokens, i).text, ids, err);
-    free_pre_tokens(&pre_tokens);
-    return status;
+    CLV_CLEANUP(free_pre_tokens) clv_pre_tokens pre_tokens = {0};
+    CLV_TRY(clv_pre_tokens_add(&pre_tokens, pre_token, 0, pre_token->text.size, err));
+    for (int i = 0; i < t->pre_tokenizer.n; i++)
+        CLV_TRY(apply_pre_tokenizer(&pre_tokens, &t->pre_tokenizer.step[i], err));
+    for (int64_t i = 0; i < pre_tokens.n; i++)
+        CLV_TRY(t->model->encode(t->model_data, pre_token_at(&pre_tokens, i).text, ids, err));
+    return CLV_OK;
 }
 
 /* ---- added tokens ---- */
@@ -184,13 +178,12 @@ static clv_status split_at_added_tokens(const clv_tokenizer *t, const clv_trie *
 
 static clv_status encode_raw(const clv_tokenizer *t, const clv_pre_token *pre_token, clv_token_ids *ids, clv_error *err)
 {
-    clv_text_buffer normal = {0};
-    clv_status status = clv_tokenizer_normalize(&normal, t, pre_token->text, err);
+    CLV_CLEANUP(clv_text_buffer_free) clv_text_buffer normal = {0};
+    CLV_TRY(clv_tokenizer_normalize(&normal, t, pre_token->text, err));
     clv_pre_token normalized = {clv_text_buffer_span(&normal), pre_token->first};
-    if (status == CLV_OK && normal.size > 0)
-        status = split_at_added_tokens(t, &t->normalized, &normalized, encode_plain, ids, err);
-    clv_text_buffer_free(&normal);
-    return status;
+    if (normal.size > 0)
+        CLV_TRY(split_at_added_tokens(t, &t->normalized, &normalized, encode_plain, ids, err));
+    return CLV_OK;
 }
 
 static clv_status add_special(clv_token_ids *ids, const clv_special_ids *special, clv_error *err)
@@ -233,7 +226,7 @@ clv_status clv_tokenizer_encode(const clv_tokenizer *t, const char *text, size_t
                                 int64_t *n, clv_error *err)
 {
     clv_token_ids all = {0};
-    CLV_TRY(clv_require(t && (text || size == 0) && ids && n, "clv_tokenizer_encode",
+    CLV_TRY(clv_require(t && (text || size == 0) && ids && n, __func__,
                         "a tokenizer, a text, and where ids and their number go", err));
     text = text ? text : "";
     if (t->bytes)
@@ -307,9 +300,8 @@ clv_status clv_tokenizer_decode(const clv_tokenizer *t, const int64_t *ids, int6
                                 clv_error *err)
 {
     clv_text_buffer out = {0};
-    static const char call[] = "clv_tokenizer_decode";
-    CLV_TRY(clv_require_count(n, 0, call, "ids", err));
-    CLV_TRY(clv_require(t && (ids || n == 0) && text && size, call,
+    CLV_TRY(clv_require_count(n, 0, __func__, "ids", err));
+    CLV_TRY(clv_require(t && (ids || n == 0) && text && size, __func__,
                         "a tokenizer, n ids, and where the text and its size go", err));
     if (t->bytes)
         return decode_bytes(ids, n, text, size, err);

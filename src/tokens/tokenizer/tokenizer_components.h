@@ -3,13 +3,18 @@
  *
  * A component is a row of one of the tables of tokenizer_json.c: its "type", its options, its function.
  */
-#ifndef CLEAVE_TOKENS_TOKENIZER_TOKENIZER_COMPONENTS_H
-#define CLEAVE_TOKENS_TOKENIZER_TOKENIZER_COMPONENTS_H
+#pragma once
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text/utf8.h"
+#include "cleave/tokenizer.h"
+#include "io/files/file.h"
 #include "io/json/json.h"
 #include "tokens/regex/regex.h"
 #include "tokens/tokenizer/text_buffer.h"
-#include "cleave/tokenizer.h"
 #include "tokens/tokenizer/vocab.h"
 
 enum { CLV_MAX_TOKENIZER_STEPS = 16, CLV_MAX_TEMPLATE = 16 };
@@ -173,8 +178,8 @@ uint32_t clv_byte_to_unicode(unsigned char byte);
 /* Applies all normalizers; *out must be empty, and the caller frees it. */
 clv_status clv_tokenizer_normalize(clv_text_buffer *out, const clv_tokenizer *t, clv_text_span text, clv_error *err);
 
-/* Path of a folder's tokenizer.json, else of its vocab.txt, which the caller frees; NULL: none. */
-clv_status clv_tokenizer_find_file(char **out, const char *folder, clv_error *err);
+/* path: a folder's tokenizer.json, else its vocab.txt; false: it has neither. */
+bool clv_tokenizer_find_file(char path[CLV_PATH_SIZE], const char *folder);
 /* Fails with CLV_EINVAL: an id in the text `where` is not below the model's `vocab`. tokenizer, for the token's text,
  * may be NULL. */
 clv_status clv_tokenizer_fail_id_out_of_range(const clv_tokenizer *tokenizer, int64_t id, int64_t vocab,
@@ -183,5 +188,3 @@ clv_status clv_tokenizer_fail_id_out_of_range(const clv_tokenizer *tokenizer, in
 clv_status clv_tokenizer_from_json(clv_tokenizer *t, const json_t *document, const char *where, clv_error *err);
 /* Builds the tokenizer.json equivalent to a folder's vocab.txt; release it with json_decref. */
 clv_status clv_tokenizer_json_from_vocab_txt(json_t **document, const char *folder, const char *where, clv_error *err);
-
-#endif

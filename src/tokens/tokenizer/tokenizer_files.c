@@ -1,37 +1,31 @@
 /* tokenizer_files.c - tokenizer files of a Hugging Face folder: find and open, report the kind, copy. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
-#include "base/error.h"
 #include "io/files/atomic_folder.h"
 #include "io/files/file.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
 enum { FILE_LIMIT = 256 << 20 };
 
-clv_status clv_tokenizer_find_file(char **out, const char *folder, clv_error *err)
+bool clv_tokenizer_find_file(char path[CLV_PATH_SIZE], const char *folder)
 {
-    CLV_TRY(clv_path_find(out, folder, "tokenizer.json", err));
-    return *out ? CLV_OK : clv_path_find(out, folder, "vocab.txt", err);
+    return clv_path_find(path, folder, "tokenizer.json") || clv_path_find(path, folder, "vocab.txt");
 }
 
 /* *where: path of the file that was read; the caller frees it. */
-static clv_status load(json_t **document, char **where, const char *path, clv_error *err)
+static clv_status load(json_t **document, char where[CLV_PATH_SIZE], const char *path, clv_error *err)
 {
     struct stat info;
-    bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-    if (!folder) {
-        *where = strdup(path);
-        return *where ? clv_json_load(document, path, FILE_LIMIT, err) : clv_fail_memory(err, path, strlen(path));
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) {
+        snprintf(where, CLV_PATH_SIZE, "%s", path);
+        return clv_json_load(document, path, FILE_LIMIT, err);
     }
-    CLV_TRY(clv_tokenizer_find_file(where, path, err));
-    if (!*where)
+    if (!clv_tokenizer_find_file(where, path))
         return clv_fail(err, CLV_ENOTFOUND, "%s holds no tokenizer.json and no vocab.txt", path);
-    size_t n = strlen(*where);
-    return strcmp(*where + n - 4, ".txt") == 0 ? clv_tokenizer_json_from_vocab_txt(document, path, *where, err)
-                                               : clv_json_load(document, *where, FILE_LIMIT, err);
+    size_t n = strlen(where);
+    return strcmp(where + n - 4, ".txt") == 0 ? clv_tokenizer_json_from_vocab_txt(document, path, where, err)
+                                              : clv_json_load(document, where, FILE_LIMIT, err);
 }
 
 static clv_status make(clv_tokenizer **out, clv_error *err)
@@ -50,27 +44,25 @@ static clv_status make(clv_tokenizer **out, clv_error *err)
 /* Adds a hint where the path was a file: it may be another file of a model's folder. */
 static clv_status explain(clv_status status, const char *path, const char *where, const clv_error *why, clv_error *err)
 {
-    bool is_file = where && strcmp(path, where) == 0;
-    return clv_fail(err, status, "%s%s", why->message,
-                    is_file && status == CLV_EFORMAT ? "; give the model's folder, or its tokenizer.json" : "");
+    return clv_fail(
+        err, status, "%s%s", why->message,
+        strcmp(path, where) == 0 && status == CLV_EFORMAT ? "; give the model's folder, or its tokenizer.json" : "");
 }
 
 clv_status clv_tokenizer_open(clv_tokenizer **out, const char *path, clv_error *err)
 {
-    json_t *document = NULL;
-    char *where = NULL;
+    json_auto_t *document = NULL;
+    char where[CLV_PATH_SIZE] = "";
     clv_error why = {0};
     clv_tokenizer *t = NULL;
-    CLV_TRY(clv_require(out && path, "clv_tokenizer_open", "out and a path", err));
+    CLV_TRY(clv_require(out && path, __func__, "out and a path", err));
     clv_status status = make(&t, &why);
     if (status == CLV_OK)
-        status = load(&document, &where, path, &why);
+        status = load(&document, where, path, &why);
     if (status == CLV_OK)
         status = clv_tokenizer_from_json(t, document, where, &why);
     if (status != CLV_OK)
         status = explain(status, path, where, &why, err);
-    json_decref(document);
-    free(where);
     if (status != CLV_OK) {
         clv_tokenizer_free(t);
         return status;
@@ -83,7 +75,7 @@ clv_status clv_tokenizer_new_bytes(clv_tokenizer **out, clv_error *err)
 {
     enum { BYTES = 256 };
     clv_tokenizer *t = NULL;
-    CLV_TRY(clv_require(out != NULL, "clv_tokenizer_new_bytes", "out", err));
+    CLV_TRY(clv_require(out != NULL, __func__, "out", err));
     CLV_TRY(make(&t, err));
     t->bytes = true;
     t->size = BYTES;
@@ -94,20 +86,14 @@ clv_status clv_tokenizer_new_bytes(clv_tokenizer **out, clv_error *err)
 /* The model type that tokenizer.json names: "BPE", "WordPiece", "Unigram". */
 static clv_status read_kind(char *out, size_t size, const char *folder, clv_error *err)
 {
-    char *path = clv_path_join(folder, "tokenizer.json");
-    json_t *document = NULL;
+    char path[CLV_PATH_SIZE];
+    json_auto_t *document = NULL;
     const char *type = NULL;
-
-    if (!path)
-        return clv_fail_memory(err, "a path", strlen(folder));
-    clv_status status = clv_json_load(&document, path, FILE_LIMIT, err);
-    if (status == CLV_OK)
-        status = clv_json_get_string(&type, json_object_get(document, "model"), "type", CLV_JSON_OPTIONAL, path, err);
-    if (status == CLV_OK)
-        snprintf(out, size, "%s (tokenizer.json)", type ? type : "of no stated kind");
-    json_decref(document);
-    free(path);
-    return status;
+    CLV_TRY(clv_path_join(path, folder, "tokenizer.json", err));
+    CLV_TRY(clv_json_load(&document, path, FILE_LIMIT, err));
+    CLV_TRY(clv_json_get_string(&type, json_object_get(document, "model"), "type", CLV_JSON_OPTIONAL, path, err));
+    snprintf(out, size, "%s (tokenizer.json)", type ? type : "of no stated kind");
+    return CLV_OK;
 }
 
 clv_status clv_tokenizer_kind(char *out, size_t size, const char *folder, clv_error *err)
@@ -115,7 +101,7 @@ clv_status clv_tokenizer_kind(char *out, size_t size, const char *folder, clv_er
     static const char *const others[] = {"vocab.txt", "tokenizer.model", "vocab.json"};
     const char *kind = "none";
 
-    CLV_TRY(clv_require(out && folder, "clv_tokenizer_kind", "out and a folder", err));
+    CLV_TRY(clv_require(out && folder, __func__, "out and a folder", err));
     if (clv_folder_has(folder, "tokenizer.json"))
         return read_kind(out, size, folder, err);
     for (size_t i = sizeof others / sizeof others[0]; i-- > 0;)
@@ -138,7 +124,6 @@ static bool is_not_tokenizer_file(const void *arg, const char *name)
                                         "tokenizer.model",
                                         "chat_template.jinja",
                                         "generation_config.json"};
-    (void)arg;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0)
             return false;
@@ -147,6 +132,6 @@ static bool is_not_tokenizer_file(const void *arg, const char *name)
 
 clv_status clv_tokenizer_copy(const char *from, const char *to, clv_error *err)
 {
-    CLV_TRY(clv_require(from && to, "clv_tokenizer_copy", "two folders", err));
+    CLV_TRY(clv_require(from && to, __func__, "two folders", err));
     return clv_folder_copy(from, to, is_not_tokenizer_file, NULL, err);
 }

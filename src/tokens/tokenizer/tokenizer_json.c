@@ -2,10 +2,7 @@
  * tables by their "type"; what is not there is refused.
  */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
 /* ---- tables ---- */

@@ -1,11 +1,7 @@
 /* unigram.c - Unigram model: Viterbi segmentation with the best sum of scores (Kudo 2018, arXiv:1804.10959). */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/error.h"
-#include "base/text/utf8.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
 typedef struct unigram {
@@ -84,18 +80,14 @@ static clv_status backtrack(clv_token_ids *out, segment *best, const unigram *mo
 static clv_status encode(const void *data, clv_text_span pre_token, clv_token_ids *out, clv_error *err)
 {
     const unigram *model = data;
-    segment *best = calloc(pre_token.size + 1, sizeof *best);
+    CLV_FREED segment *best = calloc(pre_token.size + 1, sizeof *best);
     if (!best)
         return clv_fail_memory(err, "a text", (pre_token.size + 1) * sizeof *best);
-    clv_status status = CLV_OK;
-    for (size_t at = 0; status == CLV_OK && at < pre_token.size;) {
-        status = relax_tokens(best, model, pre_token, at, err);
+    for (size_t at = 0; at < pre_token.size;) {
+        CLV_TRY(relax_tokens(best, model, pre_token, at, err));
         at += clv_utf8_length(pre_token.text + at, pre_token.size - at);
     }
-    if (status == CLV_OK)
-        status = backtrack(out, best, model, pre_token, err);
-    free(best);
-    return status;
+    return backtrack(out, best, model, pre_token, err);
 }
 
 /* ---- reading ---- */

@@ -1,9 +1,5 @@
 /* vocab.h - vocabulary hash table, byte trie with longest match, byte-fallback ids, growable id list. */
-#ifndef CLEAVE_TOKENS_TOKENIZER_VOCAB_H
-#define CLEAVE_TOKENS_TOKENIZER_VOCAB_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "base/memory/arena.h"
 #include "cleave/status.h"
@@ -65,5 +61,3 @@ typedef struct clv_token_ids {
     int64_t *id;
 } clv_token_ids;
 clv_status clv_token_ids_add(clv_token_ids *ids, int64_t id, clv_error *err);
-
-#endif

@@ -1,13 +1,9 @@
 /* vocab_txt.c - vocab.txt of BERT and ESM-2 folders: builds the equivalent tokenizer.json. */
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "base/error.h"
 #include "io/files/file.h"
 #include "io/files/file_kind.h"
 #include "tokens/tokenizer/tokenizer_components.h"
-#include "base/text/utf8.h"
 
 enum { VOCAB_LIMIT = 64 << 20, CONFIG_LIMIT = 1 << 20 };
 
@@ -51,12 +47,12 @@ static clv_status add_line(const vocab_reader *r, const char *line, size_t size,
 /* Reads the tokens, a line each; strip: without blanks around them. */
 static clv_status read_lines(const vocab_reader *r, bool strip)
 {
-    char *text;
+    CLV_FREED char *text = NULL;
     size_t size;
     int64_t number = 0;
     CLV_TRY(clv_file_read(&text, &size, r->where, VOCAB_LIMIT, r->err));
-    clv_status status = clv_file_kind_refuse(text, size, "a vocabulary", r->where, r->err);
-    for (size_t at = 0, next; status == CLV_OK && at < size; at = next) {
+    CLV_TRY(clv_file_kind_refuse(text, size, "a vocabulary", r->where, r->err));
+    for (size_t at = 0, next; at < size; at = next) {
         const char *newline = memchr(text + at, '\n', size - at);
         size_t end = newline ? (size_t)(newline - text) : size;
         next = newline ? end + 1 : size;
@@ -66,10 +62,9 @@ static clv_status read_lines(const vocab_reader *r, bool strip)
             end--;
         while (strip && at < end && is_blank(text[at]))
             at++;
-        status = add_line(r, text + at, end - at, number++);
+        CLV_TRY(add_line(r, text + at, end - at, number++));
     }
-    free(text);
-    return status;
+    return CLV_OK;
 }
 
 /* ---- special tokens ---- */
@@ -218,24 +213,18 @@ static clv_status read_tokens(vocab_reader *r, const family *f)
 
 static clv_status make_document(json_t **out, vocab_reader *r, const family *f)
 {
-    json_t *normalizer = NULL, *decoder = NULL;
+    json_auto_t *normalizer = NULL, *decoder = NULL;
     CLV_TRY(read_tokens(r, f));
     const char *before = r->special[PREFIX], *after = r->special[SUFFIX];
-    clv_status status = f->normalizer(&normalizer, r);
-    if (status == CLV_OK)
-        status = word_decoder(&decoder, r, f->prefix, f->cleanup);
-    if (status == CLV_OK) {
-        *out = json_pack("{s:{s:s, s:s, s:s, s:i, s:O}, s:O, s:{s:s}, s:O, s:{s:s, s:[s, O], s:[s, O]}, s:O}", //
-                         "model", "type", f->model, "unk_token", r->special[UNKNOWN], "continuing_subword_prefix",
-                         f->prefix, "max_input_chars_per_word", 100, "vocab", r->vocab,                           //
-                         "normalizer", normalizer, "pre_tokenizer", "type", f->pre_tokenizer, "decoder", decoder, //
-                         "post_processor", "type", "BertProcessing", "cls", before, json_object_get(r->vocab, before),
-                         "sep", after, json_object_get(r->vocab, after), "added_tokens", r->added);
-        status = *out ? CLV_OK : clv_fail_memory(r->err, r->where, json_object_size(r->vocab));
-    }
-    json_decref(normalizer);
-    json_decref(decoder);
-    return status;
+    CLV_TRY(f->normalizer(&normalizer, r));
+    CLV_TRY(word_decoder(&decoder, r, f->prefix, f->cleanup));
+    *out = json_pack("{s:{s:s, s:s, s:s, s:i, s:O}, s:O, s:{s:s}, s:O, s:{s:s, s:[s, O], s:[s, O]}, s:O}", //
+                     "model", "type", f->model, "unk_token", r->special[UNKNOWN], "continuing_subword_prefix",
+                     f->prefix, "max_input_chars_per_word", 100, "vocab", r->vocab,                           //
+                     "normalizer", normalizer, "pre_tokenizer", "type", f->pre_tokenizer, "decoder", decoder, //
+                     "post_processor", "type", "BertProcessing", "cls", before, json_object_get(r->vocab, before),
+                     "sep", after, json_object_get(r->vocab, after), "added_tokens", r->added);
+    return *out ? CLV_OK : clv_fail_memory(r->err, r->where, json_object_size(r->vocab));
 }
 
 /* By the class of tokenizer_config.json, else the model_type of config.json. */
@@ -258,41 +247,28 @@ static clv_status find_family(const family **out, const vocab_reader *r, const j
 }
 
 /* Loads a JSON file of the folder; an empty object if it does not exist. */
-static clv_status load_optional(json_t **out, char **path, const char *folder, const char *name, clv_error *err)
+static clv_status load_optional(json_t **out, char path[CLV_PATH_SIZE], const char *folder, const char *name,
+                                clv_error *err)
 {
-    *path = clv_path_join(folder, name);
-    if (!*path)
-        return clv_fail_memory(err, "a path", strlen(folder));
-    if (access(*path, F_OK) == 0) {
-        CLV_TRY(clv_json_load(out, *path, CONFIG_LIMIT, err));
-        return clv_json_check_object(*out, *path, err);
+    if (clv_path_find(path, folder, name)) {
+        CLV_TRY(clv_json_load(out, path, CONFIG_LIMIT, err));
+        return clv_json_check_object(*out, path, err);
     }
     *out = json_object();
-    return *out ? CLV_OK : clv_fail_memory(err, *path, sizeof *out);
+    return *out ? CLV_OK : clv_fail_memory(err, name, sizeof *out);
 }
 
 clv_status clv_tokenizer_json_from_vocab_txt(json_t **document, const char *folder, const char *where, clv_error *err)
 {
-    json_t *config = NULL, *model = NULL;
-    char *settings = NULL, *model_path = NULL;
+    json_auto_t *config = NULL, *model = NULL, *vocab = json_object(), *added = json_array();
+    char settings[CLV_PATH_SIZE], model_path[CLV_PATH_SIZE];
     const family *f = NULL;
-    vocab_reader r = {.where = where, .vocab = json_object(), .added = json_array(), .err = err};
-    clv_status status = r.vocab && r.added ? CLV_OK : clv_fail_memory(err, where, sizeof r);
-    if (status == CLV_OK)
-        status = load_optional(&config, &settings, folder, "tokenizer_config.json", err);
-    if (status == CLV_OK)
-        status = load_optional(&model, &model_path, folder, "config.json", err);
+    vocab_reader r = {.where = where, .vocab = vocab, .added = added, .settings = settings, .err = err};
+    if (!vocab || !added)
+        return clv_fail_memory(err, where, sizeof r);
+    CLV_TRY(load_optional(&config, settings, folder, "tokenizer_config.json", err));
+    CLV_TRY(load_optional(&model, model_path, folder, "config.json", err));
     r.config = config;
-    r.settings = settings;
-    if (status == CLV_OK)
-        status = find_family(&f, &r, model);
-    if (status == CLV_OK)
-        status = make_document(document, &r, f);
-    json_decref(r.vocab);
-    json_decref(r.added);
-    json_decref(config);
-    json_decref(model);
-    free(settings);
-    free(model_path);
-    return status;
+    CLV_TRY(find_family(&f, &r, model));
+    return make_document(document, &r, f);
 }

@@ -1,5 +1,4 @@
 /* wordlevel.c - WordLevel model: one token per word, else unknown. */
-#include "base/error.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
 typedef struct word_level {

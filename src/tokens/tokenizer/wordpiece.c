@@ -1,9 +1,7 @@
 /* wordpiece.c - WordPiece model: greedy longest-match-first (Wu et al. 2016, arXiv:1609.08144; BERT). A
  * word that cannot be made of known parts, or is too long, is unknown as a whole.
  */
-#include "base/error.h"
 #include "tokens/tokenizer/tokenizer_components.h"
-#include "base/text/utf8.h"
 
 typedef struct word_piece {
     clv_trie trie;

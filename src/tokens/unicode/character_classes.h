@@ -4,8 +4,7 @@
  * Parts of `tokenizers` have Unicode tables of different versions (8 for punctuation and accents, 16 and 17 for words
  * and patterns), so scripts/make_character_table.py generates our table from the library.
  */
-#ifndef CLEAVE_TOKENS_UNICODE_CHARACTER_CLASSES_H
-#define CLEAVE_TOKENS_UNICODE_CHARACTER_CLASSES_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -37,5 +36,3 @@ extern const uint32_t clv_character_class_runs[];
 /* Runs whose lower cases are consecutive, too: first, last, lower case of the first. */
 extern const size_t clv_n_lower_runs;
 extern const uint32_t clv_lower_runs[][3];
-
-#endif

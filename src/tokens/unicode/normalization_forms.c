@@ -4,16 +4,11 @@
  */
 #include "tokens/unicode/normalization_forms.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include <utf8proc.h>
 
-#include "base/error.h"
 #include "base/memory/grow.h"
 #include "tokens/unicode/character_classes.h"
 #include "tokens/tokenizer/tokenizer_components.h"
-#include "base/text/utf8.h"
 
 typedef struct characters {
     size_t n;

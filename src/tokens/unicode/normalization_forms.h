@@ -1,6 +1,5 @@
 /* normalization_forms.h - Unicode normalization forms NFC, NFD, NFKC, NFKD (UAX 15). */
-#ifndef CLEAVE_TOKENS_UNICODE_NORMALIZATION_FORMS_H
-#define CLEAVE_TOKENS_UNICODE_NORMALIZATION_FORMS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -13,5 +12,3 @@ typedef struct clv_normalization_form {
 
 /* Appends valid UTF-8 in a normalization form, in linear time (n log n in a run of marks). */
 clv_status clv_unicode_normalize(clv_text_buffer *out, clv_normalization_form form, clv_text_span text, clv_error *err);
-
-#endif

@@ -122,7 +122,6 @@ static void f64_block(const clv_gemm_args *g, int64_t i0, int64_t j0)
 static clv_status run_f64(const clv_gemm_args *g, clv_error *err)
 {
     int64_t down = (g->m + BLOCK - 1) / BLOCK, across = (g->n + BLOCK - 1) / BLOCK;
-    (void)err;
 #pragma omp parallel for schedule(static)
     for (int64_t t = 0; t < g->batch * down * across; t++) {
         clv_gemm_args one = single(g, t / (down * across));
@@ -168,7 +167,6 @@ static void run_half_single(const clv_gemm_args *g)
 
 static clv_status run_half(const clv_gemm_args *g, clv_error *err)
 {
-    (void)err;
     for (int64_t i = 0; i < g->batch; i++) {
         clv_gemm_args one = single(g, i);
         run_half_single(&one);

@@ -24,16 +24,12 @@
  * Traffic:  per product, if it fits in cache: (m*k + k*n) * size of dtype + m*n * size of c_dtype (twice when
  *           accumulating).
  */
-#ifndef CLEAVE_KERNELS_CPU_GEMM_GEMM_H
-#define CLEAVE_KERNELS_CPU_GEMM_GEMM_H
+#pragma once
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "base/threads/work_stealing.h"
 #include "cleave/dtype.h"
-#include "cleave/status.h"
 #include "tensor/quant_block.h"
 
 enum { CLV_GEMM_MAX_STACK_BYTES = 192 << 10 /* most bytes of a thread's stack that our kernels use */ };
@@ -89,5 +85,3 @@ typedef enum clv_gemm_half_path {
 } clv_gemm_half_path;
 bool clv_gemm_has_half_path(clv_gemm_half_path path);
 void clv_gemm_set_half_path_for_test(clv_gemm_half_path path);
-
-#endif

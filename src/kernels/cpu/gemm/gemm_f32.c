@@ -159,7 +159,6 @@ typedef struct block_tasks {
 
 static void run_task(void *arg, int task, int who)
 {
-    (void)who;
     const block_tasks *x = arg;
     const block *at = x->at;
     const clv_gemm_f32_kernel *kernel = x->c->kernel;

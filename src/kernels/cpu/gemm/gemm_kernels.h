@@ -1,8 +1,7 @@
 /* gemm_kernels.h - the GEMM kernels that gemm.c dispatches to: skinny, f32, oneDNN and bf16. Each computes a single
  * product (batch 1) of which no extent is 0.
  */
-#ifndef CLEAVE_KERNELS_CPU_GEMM_GEMM_KERNELS_H
-#define CLEAVE_KERNELS_CPU_GEMM_GEMM_KERNELS_H
+#pragma once
 
 #include "kernels/cpu/gemm/gemm.h"
 
@@ -39,6 +38,4 @@ clv_status clv_onednn_prepare(clv_error *err);
  * Memory:   the workspace holds a block of B, rows of a transposed A, and f32 sums. */
 void clv_gemm_amx(const clv_gemm_args *g);
 void clv_gemm_avx512_bf16(const clv_gemm_args *g);
-#endif
-
 #endif

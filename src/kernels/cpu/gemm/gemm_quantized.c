@@ -170,7 +170,6 @@ static void skinny_columns(const skinny *f, int64_t j, int64_t n)
 
 static void run_task(void *arg, int task, int who)
 {
-    (void)who;
     const skinny *f = arg;
     const int64_t end = clv_task_begin(f->a->n, WEIGHTS_AT_ONCE, f->tasks, task + 1);
     for (int64_t j = clv_task_begin(f->a->n, WEIGHTS_AT_ONCE, f->tasks, task); j < end; j += WEIGHTS_AT_ONCE)

@@ -18,12 +18,9 @@
  * Zeros:    m or n = 0 does nothing; blocks = 0 writes zeros.
  * Traffic:  few rows: n * blocks * (34 or 18 bytes) + x and y.
  */
-#ifndef CLEAVE_KERNELS_CPU_GEMM_GEMM_QUANTIZED_H
-#define CLEAVE_KERNELS_CPU_GEMM_GEMM_QUANTIZED_H
+#pragma once
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "base/threads/work_stealing.h"
 #include "cleave/status.h"
@@ -56,5 +53,3 @@ clv_status clv_gemm_quantized(const clv_gemm_quantized_args *args, clv_error *er
 
 /* For tests: false disables the CPU's AVX512-VNNI, true uses it if it is there. */
 void clv_quant_use_vnni_for_test(bool use);
-
-#endif

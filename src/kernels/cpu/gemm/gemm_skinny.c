@@ -58,7 +58,7 @@ static bool divide_workspace(sums_space *out, const clv_gemm_args *g, size_t byt
     return true;
 }
 
-/* A product whose columns are split into tasks, each a multiple of `unit` columns. */
+/* A product with its columns split into tasks, each a multiple of `unit` columns. */
 typedef struct product {
     const clv_gemm_args *g;
     clv_gemm_a_rows x;
@@ -69,7 +69,6 @@ typedef struct product {
 
 static void run_task(void *arg, int task, int who)
 {
-    (void)who;
     const product *p = arg;
     const clv_gemm_args *g = p->g;
     const int64_t from = clv_task_begin(g->n, p->unit, p->tasks, task);

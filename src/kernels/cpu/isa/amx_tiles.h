@@ -5,8 +5,7 @@
  * denormals count as zeros. The instructions are inline assembly, so that no compiler flags are needed and the compiler
  * knows what they read and write.
  */
-#ifndef CLEAVE_KERNELS_CPU_ISA_AMX_TILES_H
-#define CLEAVE_KERNELS_CPU_ISA_AMX_TILES_H
+#pragma once
 
 #if defined(__AVX512F__)
 #include <stdbool.h>
@@ -76,5 +75,4 @@ static inline void amx_block(float *c, int64_t ldc, const uint16_t *a, int64_t l
     AMX_STORE(3, c + 16 * ldc + 16, 4 * ldc);
 }
 
-#endif
 #endif

@@ -135,7 +135,7 @@ CLV_INLINE __m512i to_bf16(vf x, vf y)
     return both;
 }
 
-/* The rest of x and y after that rounding, rounded to bf16: both parts together have 16 bits. */
+/* What rounding x and y to bf16 lost, rounded to bf16: together the two parts have 16 bits. */
 CLV_INLINE __m512i rest_of(vf x, vf y, __m512i both)
 {
     __m512i low = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(both));
@@ -144,7 +144,7 @@ CLV_INLINE __m512i rest_of(vf x, vf y, __m512i both)
                    vf_sub(y, _mm512_castsi512_ps(_mm512_slli_epi32(high, 16))));
 }
 
-/* st [n, ROWS] = value from row `from` on, where padding begins, and for pairs that are hidden. */
+/* st [n, ROWS] = value for masked pairs and for rows from `from` on, which are padding. */
 static void hide_and_pad(float *st, float value, const pairs *x, int64_t padded)
 {
     hide(st, value, x);
@@ -196,7 +196,7 @@ typedef struct forward_space {
     uint16_t *rows; /* [ROWS, W] q or v as they are; with qt the result [ROWS, W] in f32         */
     uint32_t *qt;   /* [W/2, ROWS] words of Q^T                                                  */
     float *ot;      /* [W, ROWS] sum of p * v                                                    */
-    float *st;      /* [KEYS, ROWS] scores, whose place words of P^T in two parts take           */
+    float *st;      /* [KEYS, ROWS] scores, then P^T as words of bf16 in two parts              */
     float *max;     /* [ROWS] of the scores so far, times scale and log2(e)                      */
     float *sum;     /* [ROWS] of 2^(score - max)                                                 */
     uint16_t *k;    /* [Sk, W] k as it is                                                        */
@@ -228,7 +228,7 @@ CLV_INLINE vf largest(const float *st, int64_t n)
     return vf_max(vf_max(max[0], max[1]), vf_max(max[2], max[3]));
 }
 
-/* What _mm512_permutexvar_epi16 makes words of x0 x1 ... y0 y1 ... by. */
+/* The indices by which _mm512_permutexvar_epi16 pairs x0 x1 ... and y0 y1 ... into words. */
 static __m512i word_order(void)
 {
     uint16_t order[32];
@@ -368,7 +368,7 @@ typedef struct backward_space {
     uint32_t *qt, *dot;  /* [W/2, ROWS] words of Q^T and dO^T                                      */
     uint32_t *q, *d_out; /* [ROWS/2, W] words of Q and dO                                          */
     float *dqt;          /* [W, ROWS]                                                              */
-    float *st, *dst;     /* [KEYS, ROWS] scores and dP^T, in whose places are P^T and dS^T in bf16 */
+    float *st, *dst;     /* [KEYS, ROWS] scores and dP^T, then P^T and dS^T in bf16                */
     uint32_t *ds;        /* [KEYS/2, ROWS] words of dS^T                                           */
     float *lse, *delta;  /* [ROWS] lse times log2(e)                                               */
     uint16_t *k, *v;     /* [Sk, W] as they are                                                    */
@@ -431,7 +431,7 @@ static bool load_queries(const backward_space *w, const clv_attention_args *a, i
     return finite;
 }
 
-/* What becomes of key j of the block in 32 lanes from l on: P^T and dS^T in bf16; returns the latter. */
+/* Computes P^T and dS^T in bf16 of key j of the block, in 32 lanes from l on; returns dS^T. */
 CLV_INLINE __m512i probability_lanes(const backward_space *w, float by, int64_t j, int64_t l, const float *factor)
 {
     vf p[2], ds[2];

@@ -19,7 +19,7 @@ enum {
     HEADS = CLV_ATTENTION_HEADS,
     CHUNK = CLV_ATTENTION_CHUNK,
     PARTS = CLV_ATTENTION_PARTS,
-    SIDE_BY_SIDE = 4 /* keys whose values are added up apart, where a head is one vector wide, to hide latency */
+    SIDE_BY_SIDE = 4 /* keys with sums of their own, to hide latency, if a head is one vector wide */
 };
 #if defined(__AVX512F__)
 enum { WIDE = 4 }; /* vectors of values that are added up at a time */
@@ -56,12 +56,12 @@ static decode_space decode_layout(float *at, int64_t head_dim)
 
 /* ---- keys and values of a block */
 
-/* Those of one head. */
+/* Rows of one head. */
 typedef struct block {
     clv_dtype dtype;
     const void *at;
     int64_t stride; /* elements between rows */
-    size_t ahead;   /* bytes to what is read next, or 0 */
+    size_t ahead;   /* bytes to the rows that are read next; 0: no prefetch */
 } block;
 
 /* dtype: x's, as a constant. */
@@ -70,7 +70,7 @@ CLV_INLINE const char *element_of(clv_dtype dtype, block x, int64_t key, int64_t
     return (const char *)x.at + (size_t)(key * x.stride + d) * vf_element_size(dtype);
 }
 
-/* A vector, or its first `lanes` with zeros behind them. */
+/* A vector, or its first `lanes` followed by zeros. */
 CLV_INLINE vf load(clv_dtype dtype, const void *at, int64_t lanes)
 {
     return lanes == VF_LANES ? vf_load_dtype(dtype, at) : vf_load_part(dtype, at, lanes);
@@ -126,7 +126,7 @@ CLV_INLINE void add_dots(clv_dtype dtype, vf sum[VF_LANES], const float *q, bloc
     }
 }
 
-/* s[j] = q . k[key + j] of n <= VF_LANES keys, -inf behind them. */
+/* s[j] = q . k[key + j] of n <= VF_LANES keys, followed by -inf. */
 CLV_INLINE void dots_of_vector(clv_dtype dtype, float *s, const float *q, block k, int64_t key, int64_t n,
                                int64_t head_dim)
 {
@@ -151,7 +151,7 @@ CLV_INLINE void dots_as(clv_dtype dtype, float *s, const float *q, block k, int6
         dots_of_vector(dtype, s + j, q, k, j, n - j, head_dim);
 }
 
-/* s[j] = q . k[j] of n keys, -inf behind them to the end of a vector. */
+/* s[j] = q . k[j] of n keys, followed by -inf to the end of a vector. */
 static void dots(float *s, const float *q, block k, int64_t n, int64_t head_dim)
 {
     if (k.dtype == CLV_F32)
@@ -174,7 +174,7 @@ static int64_t sharing(const clv_attention_args *a, int64_t h, int64_t n)
     return min_of(n, a->group - (a->head_offset + h) % a->group);
 }
 
-/* The KV heads of n query heads from h on, whose keys end at `end`. */
+/* The KV heads of n query heads from h on; their keys end at `end`. */
 static read_heads heads_of(const clv_attention_args *a, int64_t h, int64_t n, int64_t end)
 {
     return (read_heads){kv_head(a, h), kv_head(a, h + n - 1), end};
@@ -293,7 +293,7 @@ CLV_INLINE void values_as(clv_dtype dtype, int heads, float *o, int64_t ldo, con
         add_heads(dtype, 1, o, ldo, p, v, n, head_dim);
 }
 
-/* Of 1 or 2 heads. */
+/* Attention of 1 or 2 heads. */
 static void add_block(int heads, float *o, int64_t ldo, const float *p, block v, int64_t n, int64_t head_dim)
 {
     if (v.dtype == CLV_F32)
@@ -304,7 +304,7 @@ static void add_block(int heads, float *o, int64_t ldo, const float *p, block v,
         values_as(CLV_F16, heads, o, ldo, p, v, n, head_dim);
 }
 
-/* Of the chunk's keys [key, end), for n heads from h on. */
+/* Attention over the chunk's keys [key, end), for n heads from h on. */
 static void sum_values(const decode_space *w, float *o, const clv_attention_args *a, int64_t b, int64_t h, int64_t n,
                        int64_t key, int64_t end)
 {
@@ -356,7 +356,7 @@ void CLV_ISA_NAME(clv_attention_decode_part)(const clv_attention_args *a, float 
     }
 }
 
-/* Brings to[g, :], max and sum to those of a further part. */
+/* Adds a further part to to[g, :], max and sum. */
 static void add_part(part_sums to, part_sums part, int64_t g, int64_t width)
 {
     float max = part.max[g] > to.max[g] ? part.max[g] : to.max[g];
@@ -373,7 +373,7 @@ void CLV_ISA_NAME(clv_attention_decode_combine)(const clv_attention_args *a, flo
                                                 int64_t n)
 {
     int64_t width = clv_attention_pad_to_vector(a->head_dim), end, last = PARTS - 1;
-    part_sums all = part_layout(parts, last, a->head_dim); /* the one that has keys where any has */
+    part_sums all = part_layout(parts, last, a->head_dim); /* has keys if any part has */
     bool any = clv_attention_decode_split(a, b, last, &end) < end;
 
     for (int64_t g = 0; g < n; g++) {

@@ -1,6 +1,5 @@
 /* attention_masking.h - masking, dropout and softmax sums of a block, shared by attention kernels. */
-#ifndef CLEAVE_KERNELS_CPU_ISA_ATTENTION_MASKING_H
-#define CLEAVE_KERNELS_CPU_ISA_ATTENTION_MASKING_H
+#pragma once
 
 #include "kernels/cpu/dropout_kernel.h"
 #include "kernels/cpu/isa/attention_simd.h"
@@ -169,5 +168,3 @@ static inline float inverse(float sum)
 {
     return sum == 0.0f ? 0.0f : 1.0f / sum;
 }
-
-#endif

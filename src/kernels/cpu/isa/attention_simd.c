@@ -23,7 +23,7 @@ enum {
     TILE_REST = 4,      /* rows of the tile for the remainder */
     LINE = 16,          /* floats of a cache line */
     STREAMED = 1 << 18, /* results of at least so many floats are written past the caches */
-    BAND = 16           /* lanes that are computed or left out together; a multiple of VF_LANES */
+    BAND = 16           /* lanes that are computed or skipped together; a multiple of VF_LANES */
 };
 #if defined(__AVX512F__)
 enum { TILE_VECTORS = 4 };
@@ -120,7 +120,7 @@ static void load_keys(float *k, float *v, const clv_attention_args *a, int64_t b
     load_block(v, a, &a->v, b, key, c, n, n, 1.0f);
 }
 
-/* Whether n floats, a multiple of CLV_ATTENTION_PAD, are neither NaN nor infinite: 0 * x is 0 for such alone. */
+/* Whether n floats, a multiple of CLV_ATTENTION_PAD, are finite: 0 * x is 0 only for finite x. */
 static bool all_finite(const float *block, int64_t n)
 {
     enum { SIDE_BY_SIDE = CLV_ATTENTION_PAD / VF_LANES };
@@ -283,7 +283,7 @@ static void forward_layout(forward_space *w, float *at, int64_t head_dim, int64_
     }
 }
 
-/* The largest of max and n scores of VF_LANES lanes; several at a time hide how long one takes. */
+/* The largest of max and n scores of VF_LANES lanes; several are compared at a time to hide latency. */
 CLV_INLINE vf largest(const float *st, int64_t n, vf max)
 {
     vf two[4] = {max, max, max, max};
@@ -344,7 +344,7 @@ static void forward_begin(const forward_space *w, forward_block *x, const clv_at
     }
 }
 
-/* Keys from `key` on, which w holds, as far as the block's rows see them. */
+/* Adds the keys from `key` on, which w holds, that the block's rows see. */
 static void forward_keys(const forward_space *w, const forward_block *x, const clv_attention_args *a, int64_t b,
                          int64_t key)
 {
@@ -375,7 +375,7 @@ static void forward_end(const forward_block *x, const clv_attention_args *a, int
     store_block(a, &a->out, b, x->row, h, x->rows, x->qt, 1.0f);
 }
 
-/* Query rows [row, end), which are no more than w has blocks for. */
+/* Query rows [row, end), at most as many as w has blocks for. */
 static void forward_blocks(forward_space *w, const clv_attention_args *a, int64_t b, int64_t h, int64_t row,
                            int64_t end)
 {

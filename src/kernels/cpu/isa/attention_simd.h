@@ -1,6 +1,5 @@
 /* attention_simd.h - interface of the per-instruction-set attention kernels: forward, decode, backward, bf16. */
-#ifndef CLEAVE_KERNELS_CPU_ISA_ATTENTION_SIMD_H
-#define CLEAVE_KERNELS_CPU_ISA_ATTENTION_SIMD_H
+#pragma once
 
 #include <float.h>
 
@@ -111,6 +110,4 @@ static inline bool clv_attention_uses_bf16(const clv_attention_args *a)
 {
     return clv_cpu_tuning()->attention_in_bf16 && a->dtype == CLV_BF16 && a->scale >= FLT_MIN;
 }
-#endif
-
 #endif

@@ -4,8 +4,7 @@
  * half) and p + 1 (high half) of a column. A sum runs over p in order, pair by pair, whatever m and n are; denormals
  * count as zeros. The instructions are inline assembly, so that no compiler flags are needed.
  */
-#ifndef CLEAVE_KERNELS_CPU_ISA_BF16_BLOCK_GEMM_H
-#define CLEAVE_KERNELS_CPU_ISA_BF16_BLOCK_GEMM_H
+#pragma once
 
 #if defined(__AVX512F__)
 #include <string.h>
@@ -83,5 +82,4 @@ static inline void bf16_end(void)
         amx_end();
 }
 
-#endif
 #endif

@@ -1,8 +1,7 @@
 /* bf16_pairs.h - interleaves two bf16 rows into pairs, as bf16 dot-product instructions take them. For sources in
  * isa/ and x86/ where AVX-512 is compiled.
  */
-#ifndef CLEAVE_KERNELS_CPU_ISA_BF16_PAIRS_H
-#define CLEAVE_KERNELS_CPU_ISA_BF16_PAIRS_H
+#pragma once
 
 #if defined(__AVX512F__)
 #include <immintrin.h>
@@ -24,5 +23,4 @@ static inline void clv_store_pairs(void *first, void *last, __m512i x, __m512i y
     _mm512_storeu_si512(last, _mm512_permutex2var_epi16(x, back, y));
 }
 
-#endif
 #endif

@@ -215,7 +215,7 @@ CLV_INLINE const float *vector_of(const clv_gemm_f32_b_panels *b, int v)
 }
 
 /* With AVX-512 a tile's panels are larger than L1, and their lines come from L2. Those beyond the panels' end are of
- * what comes next, or of nobody: a prefetch does not fault. */
+ * what comes next, or of no object: a prefetch does not fault. */
 CLV_INLINE void fetch_ahead(const float *a, const float *const b[VECTORS])
 {
 #if defined(__AVX512F__)
@@ -223,7 +223,6 @@ CLV_INLINE void fetch_ahead(const float *a, const float *const b[VECTORS])
     __builtin_prefetch(a + OF_A * ROWS);
     CLV_UNROLL for (int v = 0; v < VECTORS; v++) __builtin_prefetch(b[v] + OF_B * CLV_PANEL_COLUMNS);
 #else
-    (void)a, (void)b;
 #endif
 }
 

@@ -5,8 +5,7 @@
  * B is in this order already and is multiplied in place. A part [m, k] of op(A) is packed in panels of `rows` rows,
  * [m / rows][k][rows], CLV_GEMM_F32_A_PANEL_STRIDE floats apart. Panels are padded with zeros.
  */
-#ifndef CLEAVE_KERNELS_CPU_ISA_GEMM_F32_SIMD_H
-#define CLEAVE_KERNELS_CPU_ISA_GEMM_F32_SIMD_H
+#pragma once
 
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/isa_dispatch.h"
@@ -44,5 +43,3 @@ typedef struct clv_gemm_f32_kernel {
 } clv_gemm_f32_kernel;
 
 CLV_ISA_DECLARE(const clv_gemm_f32_kernel *, clv_gemm_f32_kernel_of, (void))
-
-#endif

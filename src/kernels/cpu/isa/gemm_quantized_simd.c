@@ -80,7 +80,7 @@ void CLV_ISA_NAME(clv_quant_fill_row)(clv_quant how, const clv_quant_row *out, c
     int64_t padded = (blocks + CLV_QUANT_GROUP - 1) / CLV_QUANT_GROUP * CLV_QUANT_GROUP;
     int64_t scales = (blocks + CLV_QUANT_SCALES - 1) / CLV_QUANT_SCALES * CLV_QUANT_SCALES;
     int64_t last = padded - CLV_QUANT_GROUP;
-    if (padded > blocks) { /* what lies beside the last blocks' elements */
+    if (padded > blocks) { /* padding after the last blocks' elements */
         memset(out->hi + last * BLOCK, 0, CLV_QUANT_GROUP * BLOCK);
         memset(out->lo + last * BLOCK, 0, CLV_QUANT_GROUP * BLOCK);
     }
@@ -108,8 +108,8 @@ CLV_INLINE __m512i dot_bytes(__m512i acc, __m512i u, __m512i s, bool vnni)
     return acc;
 }
 
-/* The sums of 4 (q4: 8) products each of a vector of weights, whose first block is b, with a row of x; of q4 times 16,
- * as the integers are taken where they lie, in the high half of a byte. */
+/* Sums of 4 (q4: 8) products each of a vector of weights, from block b on, with a row of x; of q4 times 16, as the
+ * integers in the high half of a byte are not shifted. */
 CLV_INLINE __m512 dot_vector(clv_quant how, const clv_quant_row *x, int64_t b, __m512i w, bool vnni)
 {
     const int8_t *hi = x->hi + b * BLOCK, *lo = x->lo + b * BLOCK;
@@ -148,8 +148,8 @@ CLV_INLINE void add_vector(clv_quant how, __m512 sum[][WIDE], __m512 scale[][WID
     }
 }
 
-/* out[r * VF_LANES + j], whose lanes are to be added up, for `wide` rows of weights, which stream side by side. Of 16
- * blocks, whose scales fill a vector, each vector of weights takes its own. */
+/* out[r * VF_LANES + j], lanes to be added up by the caller, for `wide` rows of weights, which stream side by side. The
+ * scales of 16 blocks fill a vector; each vector of weights takes its own from it. */
 CLV_INLINE void dot_rows(clv_quant how, vf *out, const clv_quant_row *x, int rows, const uint8_t *ints,
                          const uint16_t *scales, int wide, int64_t blocks, bool vnni)
 {
@@ -267,14 +267,13 @@ CLV_INLINE void add_q4(__m256 sum[][WIDE], factors f[][WIDE], const clv_quant_ro
     }
 }
 
-/* out[r * VF_LANES + j], whose lanes are to be added up, for `wide` rows of weights, which stream side by side. */
+/* out[r * VF_LANES + j], lanes to be added up by the caller, for `wide` rows of weights, which stream side by side. */
 CLV_INLINE void dot_rows(clv_quant how, vf *out, const clv_quant_row *x, int rows, const uint8_t *ints,
                          const uint16_t *scales, int wide, int64_t blocks, bool vnni)
 {
     const int64_t row = blocks * clv_quant_block_bytes(how);
     __m256 sum[CLV_QUANT_ROWS][WIDE];
     factors f[CLV_QUANT_ROWS][WIDE];
-    (void)vnni;
     CLV_UNROLL for (int r = 0; r < rows; r++) CLV_UNROLL for (int j = 0; j < wide; j++) sum[r][j] = _mm256_setzero_ps();
     for (int64_t b = 0; b < blocks; b += CLV_QUANT_SCALES) {
         const int n = blocks - b < CLV_QUANT_SCALES ? (int)(blocks - b) : CLV_QUANT_SCALES;
@@ -321,7 +320,6 @@ CLV_INLINE void dot_row(clv_quant how, vf *out, int j, const clv_quant_row *x, i
 CLV_INLINE void dot_rows(clv_quant how, vf *out, const clv_quant_row *x, int rows, const uint8_t *ints,
                          const uint16_t *scales, int wide, int64_t blocks, bool vnni)
 {
-    (void)vnni;
     for (int j = 0; j < wide; j++)
         dot_row(how, out, j, x, rows, ints + j * blocks * clv_quant_block_bytes(how), scales + j * blocks, blocks);
 }

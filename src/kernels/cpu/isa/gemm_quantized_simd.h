@@ -1,6 +1,5 @@
 /* gemm_quantized_simd.h - inner loops of quantized GEMM, one set for each instruction set. */
-#ifndef CLEAVE_KERNELS_CPU_ISA_GEMM_QUANTIZED_SIMD_H
-#define CLEAVE_KERNELS_CPU_ISA_GEMM_QUANTIZED_SIMD_H
+#pragma once
 
 #include "kernels/cpu/gemm/gemm_quantized.h"
 #include "kernels/cpu/isa_dispatch.h"
@@ -35,5 +34,3 @@ CLV_ISA_DECLARE(void, clv_quant_dots,
 CLV_ISA_DECLARE(void, clv_quant_widen,
                 (clv_quant how, clv_dtype dtype, void *out, const uint8_t *ints, const uint16_t *scales, int64_t n,
                  int64_t blocks))
-
-#endif

@@ -24,7 +24,7 @@ enum {
     FEW_SUMS = 64 * 1024, /* floats of C that they are added to: in the second-level cache */
     NEAR_SUMS = 6 * 1024, /* the same in the first-level cache, half of 48 KiB */
     SMALL = 256 * 1024,   /* bytes of B that the second-level cache has from one token to the next */
-    SMALL_WIDTH = 8,      /* vectors of columns whose sums are in registers then */
+    SMALL_WIDTH = 8,      /* vectors of columns with sums in registers then */
     NEAR = 16384          /* bytes that are prefetched before they are multiplied */
 };
 
@@ -40,7 +40,7 @@ enum { MANY = 2, SOME = 2, DOT_ROWS = 4, DOTS = 3, DOT_SUMS = 48, EVEN = 1 };
 enum { MANY = 2, SOME = 2, DOT_ROWS = 2, DOTS = 4, DOT_SUMS = DOTS, EVEN = 0 };
 #endif
 
-/* What knows how B is stored: the bytes of n elements, where one lies, and vectors of them as floats. */
+/* Access to B by its dtype: the bytes of n elements, the address of one, and vectors of them as floats. */
 CLV_INLINE int64_t bytes_of(clv_dtype dtype, int64_t n)
 {
     return n * (int64_t)vf_element_size(dtype);
@@ -61,7 +61,7 @@ CLV_INLINE vf load_b_part(clv_dtype dtype, const char *b, int64_t e, int64_t n)
     return vf_load_part(dtype, element(dtype, b, e), n);
 }
 
-/* A product, and the columns of C that are wanted of it: [j, end). */
+/* A product, and the columns [j, end) of C to compute. */
 typedef struct part {
     const clv_gemm_args *g;
     const clv_gemm_a_rows *x;
@@ -240,7 +240,7 @@ enum {
     LINE = 64
 };
 
-/* The lines of a panel that is to come. */
+/* The cache lines of the next panel, to prefetch. */
 typedef struct ahead {
     const char *row;
     int64_t at, bytes, stride; /* next byte of the row, bytes of a row, and between rows */
@@ -275,7 +275,7 @@ CLV_INLINE ahead lines_of(clv_dtype dtype, const clv_gemm_args *g, const panel *
     return a;
 }
 
-/* A strip in f32: out [depth, STRIP * VF_LANES], zeros behind `columns`. */
+/* A strip in f32: out [depth, STRIP * VF_LANES], zeros after `columns`. */
 CLV_INLINE void widen_strip(clv_dtype dtype, float *out, const char *b, int64_t ldb, int64_t depth, int64_t columns)
 {
     for (int64_t p = 0; p < depth; p++, b = element(dtype, b, ldb), out += STRIP * VF_LANES)
@@ -355,7 +355,7 @@ CLV_INLINE void add_panel(clv_dtype dtype, float *y, int64_t ldy, const clv_gemm
     }
 }
 
-/* The panel behind one: below it, or at the top of the next columns. Its width is 0 behind the last. */
+/* The panel after one: below it, or at the top of the next columns; of width 0 after the last. */
 static panel following(const panel *now, const panel *whole, int64_t k, int64_t end)
 {
     panel next = {.p = now->p + now->depth, .j = now->j, .width = now->width};
@@ -376,7 +376,7 @@ CLV_INLINE void by_panels(clv_dtype dtype, const part *of)
     const panel whole = {
         .depth = least(g->k, least(DEPTH, PANEL / bytes_of(dtype, width) + 1)), .j = of->j, .width = width};
     panel now = whole;
-    if (bytes_of(dtype, width * g->k) > PANEL) { /* else it is in a cache, or not worth it */
+    if (bytes_of(dtype, width * g->k) > PANEL) { /* smaller ones are in a cache, or not worth it */
         ahead first = lines_of(dtype, g, &now, 1);
         prefetch_some(&first);
     }
@@ -395,7 +395,7 @@ CLV_INLINE void by_panels(clv_dtype dtype, const part *of)
 
 enum {
     CHUNK = 128 * 1024,     /* bytes of B that stay in the second-level cache */
-    CHUNK_SUMS = 16 * 1024, /* floats of C beside them */
+    CHUNK_SUMS = 16 * 1024, /* floats of C next to them */
     NEAR_ROWS = 6,          /* rows of C side by side, over as many vectors as registers hold with them */
     NEAR_VECTORS = 4
 };
@@ -449,7 +449,7 @@ CLV_INLINE void add_near(clv_dtype dtype, int rows, int vectors, float *y, int64
         add_near_block(dtype, rows, 1, y + j, ldy, &here, element(dtype, b, j), g->ldb, depth, c->width - j);
 }
 
-/* Of m rows of A, those that are left of a chunk, in parts as even as can be; m >= 2, and none is of one. */
+/* Multiplies the remaining m >= 2 rows of A with a chunk, in parts of nearly equal size, at least 2. */
 CLV_INLINE void add_others(clv_dtype dtype, float *y, int64_t ldy, const clv_gemm_args *g, clv_gemm_a_rows x, int64_t m,
                            const chunk *c)
 {
@@ -474,7 +474,7 @@ CLV_INLINE void add_others(clv_dtype dtype, float *y, int64_t ldy, const clv_gem
 CLV_INLINE void add_chunk(clv_dtype dtype, float *y, int64_t ldy, const clv_gemm_args *g, clv_gemm_a_rows x,
                           const chunk *c)
 {
-    int first = g->m > FEW + 1 ? FEW : FEW - 1; /* two at least are left */
+    int first = g->m > FEW + 1 ? FEW : FEW - 1; /* at least two remain */
     if (first == FEW)
         add_all_rows(dtype, FEW, AT_ONCE, y, ldy, g, &x, c->p, c->end, c->j, c->width);
     else
@@ -540,7 +540,7 @@ CLV_INLINE void add_dots(clv_dtype dtype, int rows, int dots, float *y, int64_t 
         vf_sum(sum[r][d]);
 }
 
-/* How many of m rows come next. */
+/* Number of the m rows to take next. */
 static int dot_rows(int64_t m)
 {
     int64_t times = (m + DOT_ROWS - 1) / DOT_ROWS;
@@ -600,7 +600,7 @@ CLV_INLINE void transposed(clv_dtype dtype, const part *of)
 
 typedef void multiply_function(const part *of);
 
-/* Few rows have a way for each number of them: BY_FEW + m - 1. */
+/* Each small number of rows has a variant of its own: BY_FEW + m - 1. */
 enum { BY_FEW, BY_PANELS = BY_FEW + FEW, BY_CHUNKS, TRANSPOSED, WAYS };
 
 #define APART(name, call)                                                                                              \

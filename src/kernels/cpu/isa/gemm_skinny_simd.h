@@ -8,8 +8,7 @@
  *           which NaN a NaN is).
  * Memory:   reads and writes only elements of a, b and c.
  */
-#ifndef CLEAVE_KERNELS_CPU_ISA_GEMM_SKINNY_SIMD_H
-#define CLEAVE_KERNELS_CPU_ISA_GEMM_SKINNY_SIMD_H
+#pragma once
 
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/isa_dispatch.h"
@@ -53,5 +52,3 @@ CLV_ISA_DECLARE(void, clv_gemm_widen,
 /* Converts back, rounding to nearest even. */
 CLV_ISA_DECLARE(void, clv_gemm_narrow,
                 (clv_dtype dtype, void *out, int64_t ldo, const float *in, int64_t ldi, int64_t rows, int64_t cols))
-
-#endif

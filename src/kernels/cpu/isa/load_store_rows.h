@@ -1,6 +1,5 @@
 /* load_store_rows.h - loads and stores of f32, bf16 and f16 elements as vectors of f32, and block copies. */
-#ifndef CLEAVE_KERNELS_CPU_ISA_LOAD_STORE_ROWS_H
-#define CLEAVE_KERNELS_CPU_ISA_LOAD_STORE_ROWS_H
+#pragma once
 
 #include "kernels/cpu/isa/simd.h"
 
@@ -133,5 +132,3 @@ static inline __attribute__((unused)) void rows_transpose(float *out, int64_t ld
         }
     }
 }
-
-#endif

@@ -82,7 +82,7 @@ static double span_dot(const float *x, const float *y, int64_t n)
     return sum_lanes(lane);
 }
 
-/* In twice as many lanes: what is summed is long, and as fast as memory is. */
+/* In twice as many lanes: long sums run at the speed of memory. */
 static double span_squares(const float *x, int64_t n)
 {
     f64_wide lanes[2 * VECTORS] = {0};
@@ -102,7 +102,7 @@ static double span_squares(const float *x, int64_t n)
     return sum_lanes(lane);
 }
 
-/* Adds what is left after the whole vectors, then the lanes. */
+/* Adds the remainder after the whole vectors, then the lanes. */
 static void finish_sums(double sum[2], const two_sums *lanes, const double *first, const double *second, int rest)
 {
     double a[LANES], b[LANES];

@@ -4,11 +4,9 @@
  * their second operand if either is NaN. Loads and stores need no alignment. vf_stream writes past the caches: it needs
  * the alignment of a vector, and vf_stream_end before another thread reads. bf16 and f16 stores round to nearest even.
  */
-#ifndef CLEAVE_KERNELS_CPU_ISA_SIMD_H
-#define CLEAVE_KERNELS_CPU_ISA_SIMD_H
+#pragma once
 
 #include <math.h>
-#include <stdint.h>
 #include <string.h>
 
 #include "cleave/dtype.h"
@@ -119,7 +117,7 @@ CLV_INLINE vf vf_zero_below(vf x, vf test, vf bound)
 {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(test, bound, _CMP_NLT_UQ), x);
 }
-/* The float whose bits are those of x << 23. */
+/* The float with the bits of x << 23. */
 CLV_INLINE vf vf_power_of_two(vf x)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), 23));
@@ -128,7 +126,7 @@ CLV_INLINE vf vf_load_bf16(const uint16_t *p)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
 }
-/* Bits whose upper halves are bf16, of what is no NaN. */
+/* Bits with bf16 in their upper halves, of values that are not NaN. */
 CLV_INLINE __m512i vf_rounded_bf16(vf x)
 {
     __m512i bits = _mm512_castps_si512(x);
@@ -492,5 +490,3 @@ CLV_INLINE vf vf_exp(vf x)
     p = vf_fma(p, r, vf_set1(1.0f));
     return vf_zero_below(vf_mul(p, vf_power_of_two(shifted)), x, vf_set1(-86.0f));
 }
-
-#endif

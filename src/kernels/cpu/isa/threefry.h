@@ -1,6 +1,5 @@
 /* threefry.h - vectorizable threefry-2x32 random bits, equal to base/rng.c's. */
-#ifndef CLEAVE_KERNELS_CPU_ISA_THREEFRY_H
-#define CLEAVE_KERNELS_CPU_ISA_THREEFRY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -33,5 +32,3 @@ CLV_V_INLINE uint32_t threefry_bits(uint32_t k0, uint32_t k1, uint32_t hi, uint3
     x0 += k2, x1 += k0 + 5;
     return x0 ^ x1;
 }
-
-#endif

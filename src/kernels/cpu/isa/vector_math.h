@@ -5,8 +5,7 @@
  * gives subnormals, log takes them. gelu_erf's left tail has the error of erf near -1: 1e-7 |x|, as everywhere.
  * Sources: Cephes (Moshier) for exp, log, tanh, sin and cos; N. Juffa for erf.
  */
-#ifndef CLEAVE_KERNELS_CPU_ISA_VECTOR_MATH_H
-#define CLEAVE_KERNELS_CPU_ISA_VECTOR_MATH_H
+#pragma once
 
 #include <math.h>
 #include <stdint.h>
@@ -241,5 +240,3 @@ CLV_V_INLINE float clv_v_min(float a, float b)
 {
     return a < b || a != a ? a : b;
 }
-
-#endif

@@ -56,7 +56,6 @@ CLV_ALWAYS_INLINE void block_rows(float *c, bool fresh, int steps, const char *a
 static void block(float *c, bool fresh, int steps, clv_gemm_a_panel a, const char *b, clv_gemm_tile_output *pending,
                   const clv_gemm_tile_output *whole)
 {
-    (void)pending;
     for (int r = 0; r < a.rows; r += ROWS, c += ROWS * SIDE) {
         const char *at = a.at + (r / TILE_SIDE) * a.half + (r % TILE_SIDE) * a.row;
         if (a.pair == 4) {

@@ -334,7 +334,6 @@ typedef struct block_tasks {
 
 static void run_task(void *arg, int task, int who)
 {
-    (void)who;
     const block_tasks *x = arg;
     const blocking *c = x->c;
     const int64_t i = task / x->across * SIDE, of_b = task % x->across;

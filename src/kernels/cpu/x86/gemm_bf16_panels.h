@@ -4,8 +4,7 @@
  * (B[2p][j] next to B[2p+1][j]). A panel is 32 rows or columns wide, two tiles for each step of 32 k. Panels are padded
  * with zeros.
  */
-#ifndef CLEAVE_KERNELS_CPU_X86_GEMM_BF16_PANELS_H
-#define CLEAVE_KERNELS_CPU_X86_GEMM_BF16_PANELS_H
+#pragma once
 
 #include <immintrin.h>
 
@@ -115,5 +114,3 @@ CLV_ALWAYS_INLINE int clv_rows_a_step(const clv_gemm_tile_output *d, int steps)
 {
     return (d->rows - d->row + steps - 1) / steps;
 }
-
-#endif
