@@ -248,16 +248,16 @@ static void check_estimate(const clv_plan_options *options, const char *mesh_tex
     must(clv_price_whole(&whole, &o, &err), &err);
     assert_false(exact);
     assert_close(estimate.seconds, whole.seconds, overlap ? 0.05 : 1e-5);
-    assert_close(estimate.memory, whole.memory, overlap || !packed_by_size ? 0.1 : 0.002);
+    assert_true(estimate.memory > whole.memory * (overlap ? 0.7 : packed_by_size ? 0.998 : 0.9));
+    assert_true(estimate.memory < whole.memory * (overlap ? 1.02 : 1.002));
     if (overlap)
         return;
     assert_close(estimate.communication, whole.communication, 1e-5);
     assert_close(estimate.model_seconds, whole.model_seconds, 1e-5);
     for (int i = 0; i < CLV_TIME_COUNT; i++)
         assert_true(fabs(estimate.part[i] - whole.part[i]) < 1e-5 * whole.seconds);
-    assert_true(estimate.memory < 1.002 * whole.memory);
     must(clv_price_refine(&estimate, &o, &shape, &err), &err);
-    assert_close(estimate.memory, whole.memory, 1e-6);
+    assert_close(estimate.memory, whole.memory, 1e-3);
     double parts = 0;
     for (int i = 0; i < CLV_TIME_COUNT; i++)
         parts += whole.part[i];
