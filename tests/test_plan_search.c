@@ -434,6 +434,70 @@ static void test_block(void **state)
     clv_plan_search_free(all);
 }
 
+/* ---- saved plans ---- */
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void refuses_file(const char *text, clv_status status, const char *words)
+{
+    clv_saved_plan plan = {.size = sizeof plan};
+    const char *path = in_folder("refused.json");
+    write_text(path, text);
+    err = (clv_error){0};
+    assert_int_equal(clv_saved_plan_read(&plan, path, NULL, &err), status);
+    if (!strstr(err.message, words))
+        fail_msg("%s", err.message);
+}
+
+/* Every preset comes back as it was; a mesh that is given goes before the file's. */
+static void test_saved(void **state)
+{
+    (void)state;
+    clv_saved_plan plan = {.size = sizeof plan, .accumulate = 3, .recompute = CLV_RECOMPUTE_SELECTIVE},
+                   back = {.size = sizeof back};
+    clv_mesh other;
+    const char *path = in_folder("saved.json");
+    for (int i = 0; clv_axis_rules_preset_name(i); i++) {
+        bool xy = strcmp(clv_axis_rules_preset_name(i), "gspmd-2d") == 0;
+        must(clv_mesh_parse(&plan.mesh, xy ? "X=2,Y=3" : "data=2,model=3", &err), &err);
+        if (clv_axis_rules_preset(&plan.rules, clv_axis_rules_preset_name(i), &plan.mesh, NULL) != CLV_OK)
+            continue;
+        must(clv_saved_plan_write(&plan, path, &err), &err);
+        must(clv_saved_plan_read(&back, path, NULL, &err), &err);
+        assert_true(back.has_mesh && clv_mesh_equal(&back.mesh, &plan.mesh) && back.accumulate == 3);
+        assert_int_equal(back.recompute, plan.recompute);
+        assert_int_equal(back.rules.n, plan.rules.n);
+        assert_memory_equal(back.rules.rule, plan.rules.rule, sizeof back.rules.rule);
+        assert_int_equal(back.rules.n_optimizer, plan.rules.n_optimizer);
+    }
+    must(clv_mesh_parse(&plan.mesh, "data=2", &err), &err);
+    err = (clv_error){0};
+    assert_int_equal(clv_saved_plan_write(&plan, path, &err), CLV_EAXIS);
+    plan.rules.n = -1;
+    err = (clv_error){0};
+    assert_int_equal(clv_saved_plan_write(&plan, path, &err), CLV_EINVAL);
+    plan.rules.n = 0;
+    err = (clv_error){0};
+    assert_int_equal(clv_saved_plan_write(&plan, in_folder("none/saved.json"), &err), CLV_ENOTFOUND);
+    err = (clv_error){0};
+    assert_int_equal(clv_saved_plan_read(&back, in_folder("none.json"), NULL, &err), CLV_ENOTFOUND);
+    write_text(path, "{\"rules\": [[\"batch\", \"a\"]]} // no mesh");
+    must(clv_mesh_parse(&other, "a=5", &err), &err);
+    must(clv_saved_plan_read(&back, path, &other, &err), &err);
+    assert_true(!back.has_mesh && back.accumulate == 1 && clv_mesh_equal(&back.mesh, &other));
+    refuses_file("{\"rules\": [[\"batch\", \"a\"]]}", CLV_EAXIS, "no axis 'a'");
+    refuses_file("{\"mesh\": \"a=0\", \"rules\": []}", CLV_EFORMAT, "refused.json: ");
+    refuses_file("{\"recompute\": \"some\", \"rules\": []}", CLV_EFORMAT, "refused.json: ");
+    refuses_file("{\"accumulate\": 0, \"rules\": []}", CLV_EFORMAT, "\"accumulate\"");
+    refuses_file("[]", CLV_EFORMAT, "not a JSON object");
+}
+
 /* ---- what is refused ---- */
 
 static void refuses(const clv_plan_search_options *how, clv_status status, const char *words)
@@ -528,10 +592,10 @@ static int tear_down(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_brute_force),  cmocka_unit_test(test_exhaustive),
-                                       cmocka_unit_test(test_estimates),    cmocka_unit_test(test_result),
-                                       cmocka_unit_test(test_every_layout), cmocka_unit_test(test_stated),
-                                       cmocka_unit_test(test_latency),      cmocka_unit_test(test_prime),
-                                       cmocka_unit_test(test_block),        cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_brute_force), cmocka_unit_test(test_exhaustive),   cmocka_unit_test(test_estimates),
+        cmocka_unit_test(test_result),      cmocka_unit_test(test_every_layout), cmocka_unit_test(test_stated),
+        cmocka_unit_test(test_latency),     cmocka_unit_test(test_prime),        cmocka_unit_test(test_block),
+        cmocka_unit_test(test_saved),       cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
