@@ -248,16 +248,16 @@ static void check_estimate(const clv_plan_options *options, const char *mesh_tex
     must(clv_price_whole(&whole, &o, &err), &err);
     assert_false(exact);
     assert_close(estimate.seconds, whole.seconds, overlap ? 0.05 : 1e-5);
-    assert_close(estimate.memory, whole.memory, overlap || !packed_by_size ? 0.1 : 0.002);
+    assert_true(estimate.memory > whole.memory * (overlap ? 0.7 : packed_by_size ? 0.998 : 0.9));
+    assert_true(estimate.memory < whole.memory * (overlap ? 1.02 : 1.002));
     if (overlap)
         return;
     assert_close(estimate.communication, whole.communication, 1e-5);
     assert_close(estimate.model_seconds, whole.model_seconds, 1e-5);
     for (int i = 0; i < CLV_TIME_COUNT; i++)
         assert_true(fabs(estimate.part[i] - whole.part[i]) < 1e-5 * whole.seconds);
-    assert_true(estimate.memory < 1.002 * whole.memory);
     must(clv_price_refine(&estimate, &o, &shape, &err), &err);
-    assert_close(estimate.memory, whole.memory, 1e-6);
+    assert_close(estimate.memory, whole.memory, 1e-3);
     double parts = 0;
     for (int i = 0; i < CLV_TIME_COUNT; i++)
         parts += whole.part[i];
@@ -434,6 +434,70 @@ static void test_block(void **state)
     clv_plan_search_free(all);
 }
 
+/* ---- saved plans ---- */
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void refuses_file(const char *text, clv_status status, const char *words)
+{
+    clv_saved_plan plan = {.size = sizeof plan};
+    const char *path = in_folder("refused.json");
+    write_text(path, text);
+    err = (clv_error){0};
+    assert_int_equal(clv_saved_plan_read(&plan, path, NULL, &err), status);
+    if (!strstr(err.message, words))
+        fail_msg("%s", err.message);
+}
+
+/* Every preset comes back as it was; a mesh that is given goes before the file's. */
+static void test_saved(void **state)
+{
+    (void)state;
+    clv_saved_plan plan = {.size = sizeof plan, .accumulate = 3, .recompute = CLV_RECOMPUTE_SELECTIVE},
+                   back = {.size = sizeof back};
+    clv_mesh other;
+    const char *path = in_folder("saved.json");
+    for (int i = 0; clv_axis_rules_preset_name(i); i++) {
+        bool xy = strcmp(clv_axis_rules_preset_name(i), "gspmd-2d") == 0;
+        must(clv_mesh_parse(&plan.mesh, xy ? "X=2,Y=3" : "data=2,model=3", &err), &err);
+        if (clv_axis_rules_preset(&plan.rules, clv_axis_rules_preset_name(i), &plan.mesh, NULL) != CLV_OK)
+            continue;
+        must(clv_saved_plan_write(&plan, path, &err), &err);
+        must(clv_saved_plan_read(&back, path, NULL, &err), &err);
+        assert_true(back.has_mesh && clv_mesh_equal(&back.mesh, &plan.mesh) && back.accumulate == 3);
+        assert_int_equal(back.recompute, plan.recompute);
+        assert_int_equal(back.rules.n, plan.rules.n);
+        assert_memory_equal(back.rules.rule, plan.rules.rule, sizeof back.rules.rule);
+        assert_int_equal(back.rules.n_optimizer, plan.rules.n_optimizer);
+    }
+    must(clv_mesh_parse(&plan.mesh, "data=2", &err), &err);
+    err = (clv_error){0};
+    assert_int_equal(clv_saved_plan_write(&plan, path, &err), CLV_EAXIS);
+    plan.rules.n = -1;
+    err = (clv_error){0};
+    assert_int_equal(clv_saved_plan_write(&plan, path, &err), CLV_EINVAL);
+    plan.rules.n = 0;
+    err = (clv_error){0};
+    assert_int_equal(clv_saved_plan_write(&plan, in_folder("none/saved.json"), &err), CLV_ENOTFOUND);
+    err = (clv_error){0};
+    assert_int_equal(clv_saved_plan_read(&back, in_folder("none.json"), NULL, &err), CLV_ENOTFOUND);
+    write_text(path, "{\"rules\": [[\"batch\", \"a\"]]} // no mesh");
+    must(clv_mesh_parse(&other, "a=5", &err), &err);
+    must(clv_saved_plan_read(&back, path, &other, &err), &err);
+    assert_true(!back.has_mesh && back.accumulate == 1 && clv_mesh_equal(&back.mesh, &other));
+    refuses_file("{\"rules\": [[\"batch\", \"a\"]]}", CLV_EAXIS, "no axis 'a'");
+    refuses_file("{\"mesh\": \"a=0\", \"rules\": []}", CLV_EFORMAT, "refused.json: ");
+    refuses_file("{\"recompute\": \"some\", \"rules\": []}", CLV_EFORMAT, "refused.json: ");
+    refuses_file("{\"accumulate\": 0, \"rules\": []}", CLV_EFORMAT, "\"accumulate\"");
+    refuses_file("[]", CLV_EFORMAT, "not a JSON object");
+}
+
 /* ---- what is refused ---- */
 
 static void refuses(const clv_plan_search_options *how, clv_status status, const char *words)
@@ -528,10 +592,10 @@ static int tear_down(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_brute_force),  cmocka_unit_test(test_exhaustive),
-                                       cmocka_unit_test(test_estimates),    cmocka_unit_test(test_result),
-                                       cmocka_unit_test(test_every_layout), cmocka_unit_test(test_stated),
-                                       cmocka_unit_test(test_latency),      cmocka_unit_test(test_prime),
-                                       cmocka_unit_test(test_block),        cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_brute_force), cmocka_unit_test(test_exhaustive),   cmocka_unit_test(test_estimates),
+        cmocka_unit_test(test_result),      cmocka_unit_test(test_every_layout), cmocka_unit_test(test_stated),
+        cmocka_unit_test(test_latency),     cmocka_unit_test(test_prime),        cmocka_unit_test(test_block),
+        cmocka_unit_test(test_saved),       cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -83,7 +83,7 @@ typedef struct clv_plan_candidate {
  *          or sp in the base, an unknown preset, a latency limit without prefill or decode, more devices than the hosts
  *          have, a profile without a network link where devices need several hosts, and where no layout has a sequence
  *          for each rank of the data axis and a head for each of the model axis; CLV_ELIMIT if nothing fits, with the
- *          least memory found and how many devices would do; errors of clv_plan_compile if no candidate compiles*/
+ *          least memory found and how many devices would do; errors of clv_plan_compile if no candidate compiles */
 CLV_EXPERIMENTAL clv_status clv_plan_search_run(clv_plan_search **out, const clv_plan_search_options *options,
                                                 clv_error *err);
 /** Does nothing for NULL. */
@@ -123,11 +123,12 @@ typedef struct clv_saved_plan {
 } clv_saved_plan;
 
 /** Writes a file, which is replaced.
- *  @return CLV_EINVAL and CLV_EAXIS for rules that do not fit the mesh; CLV_ENOTFOUND and CLV_EIO; CLV_ENOMEM */
+ *  @return CLV_EAXIS for rules with axes that the mesh does not have; CLV_EINVAL for damaged rules; CLV_ENOTFOUND for a
+ *          folder that is missing */
 CLV_EXPERIMENTAL clv_status clv_saved_plan_write(const clv_saved_plan *plan, const char *path, clv_error *err);
 /** Reads a file; set out->size first.
  *  @param mesh  that the rules are for, instead of the file's; NULL: the file's, one rank if it has none
- *  @return as clv_axis_rules_read */
+ *  @return CLV_EFORMAT naming the key; as clv_axis_rules_read */
 CLV_EXPERIMENTAL clv_status clv_saved_plan_read(clv_saved_plan *out, const char *path, const clv_mesh *mesh,
                                                 clv_error *err);
 /** @} */

@@ -116,7 +116,7 @@ static clv_price extrapolate(const clv_price *a, const clv_price *b, double step
     return combine(a, 1 - steps, b, steps);
 }
 
-/* With so many layers, for any number of microbatches. */
+/* With so many layers, for any number of microbatches. Their inputs alone add to memory: too little to count. */
 static clv_status price_microbatches(clv_price *out, const clv_plan_options *options, int64_t layers, clv_error *err)
 {
     clv_price more;
@@ -125,20 +125,41 @@ static clv_status price_microbatches(clv_price *out, const clv_plan_options *opt
     CLV_TRY(price(out, options, layers, FEW_MICROBATCHES, err));
     CLV_TRY(price(&more, options, layers, FEW_MICROBATCHES + 1, err));
     *out = extrapolate(out, &more, (double)(options->accumulate - FEW_MICROBATCHES));
+    out->memory = more.memory;
     return CLV_OK;
 }
 
-clv_status clv_price_estimate(clv_price *out, bool *exact, const clv_plan_options *options,
-                              const clv_price_shape *shape, clv_error *err)
+static bool has_many_layers(const clv_price_shape *shape)
+{
+    return shape->layers_repeat && shape->layers > FEW_LAYERS + 1;
+}
+
+static clv_status price_layers(clv_price *out, const clv_plan_options *options, const clv_price_shape *shape,
+                               clv_error *err)
 {
     clv_price more;
-    bool repeats = shape->layers_repeat && shape->layers > FEW_LAYERS + 1;
-    *exact = !repeats && options->accumulate <= FEW_MICROBATCHES + 1;
+    bool repeats = has_many_layers(shape);
     CLV_TRY(price_microbatches(out, options, repeats ? FEW_LAYERS : 0, err));
     if (!repeats)
         return CLV_OK;
     CLV_TRY(price_microbatches(&more, options, FEW_LAYERS + 1, err));
     *out = extrapolate(out, &more, (double)(shape->layers - FEW_LAYERS));
+    return CLV_OK;
+}
+
+/* With overlap, which needs a little more memory, what layers need is not alike: it is estimated without. */
+clv_status clv_price_estimate(clv_price *out, bool *exact, const clv_plan_options *options,
+                              const clv_price_shape *shape, clv_error *err)
+{
+    clv_plan_options plain = *options;
+    clv_price without_overlap;
+    *exact = !has_many_layers(shape) && options->accumulate <= FEW_MICROBATCHES + 1;
+    CLV_TRY(price_layers(out, options, shape, err));
+    if (*exact || !options->compile.overlap)
+        return CLV_OK;
+    plain.compile.overlap = false;
+    CLV_TRY(price_layers(&without_overlap, &plain, shape, err));
+    out->memory = without_overlap.memory;
     return CLV_OK;
 }
 

@@ -120,12 +120,10 @@ static double tokens_per_s(const clv_plan_search *s, const candidate *c)
     return (double)(c->batch * seq) / c->price.seconds;
 }
 
-/* With overlap an estimate of memory may be too high. */
+/* Estimates of memory are lower bounds, or nearly so. */
 static bool fits(const clv_plan_search *s, const candidate *c)
 {
-    const double slack = s->base.compile.overlap && !c->whole ? 1.1 : 1;
-    return c->price.memory <= s->memory_limit * slack &&
-           (s->latency_limit == 0 || c->price.seconds <= s->latency_limit);
+    return c->price.memory <= s->memory_limit && (s->latency_limit == 0 || c->price.seconds <= s->latency_limit);
 }
 
 /* < 0: a comes first. */
@@ -481,7 +479,7 @@ static void keep_front(clv_plan_search *s)
     sort(s, s->front, s->n_front);
     for (int i = 0; i < s->n_front; i++) {
         candidate *c = s->front[i];
-        if (!c->fits || c->price.memory >= least || c->price.memory > s->memory_limit)
+        if (!c->fits || c->price.memory >= least)
             continue;
         least = c->price.memory;
         s->front[kept++] = c;
