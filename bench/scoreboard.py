@@ -12,6 +12,7 @@ import collections
 import concurrent.futures
 import html
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -137,6 +138,25 @@ it was published.
 """
 
 
+def published(scored: list[dict]) -> dict[tuple[str, str], dict]:
+    """Of each machine and software: the runs, and the error that nine in ten of them stay below."""
+    errors = collections.defaultdict(list)
+    for s in scored:
+        errors[s["task"]["hardware"], s["task"]["software"]].append(abs(s["ratio"] - 1))
+    return {key: {"runs": len(of), "error": round(sorted(of)[math.ceil(0.9 * len(of)) - 1], 2)}
+            for key, of in errors.items()}  # fmt: skip
+
+
+def stale(scored: list[dict]) -> list[str]:
+    """Profiles whose "published" is not what the rows give."""
+    out = []
+    for (hardware, software), found in sorted(published(scored).items()):
+        stated = json.loads((ROOT / "data" / "profiles" / f"{hardware}.json").read_text())["software"][software]
+        if stated.get("published") != found:
+            out.append(f'{hardware}, {software}: "published" is {stated.get("published")}, the rows give {found}')
+    return out
+
+
 def page(path: pathlib.Path, scored: list[dict]) -> None:
     planned = [s for s in scored if "ratio" in s]
     by_source = collections.defaultdict(list)
@@ -171,6 +191,8 @@ def main() -> int:
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         scored = list(pool.map(lambda row: score(options.cleave, row, options.plan.split()), rows))
     planned = [s for s in scored if "ratio" in s]
+    for line_of in [] if options.rows else stale(planned):
+        print(line_of, file=sys.stderr)
     if options.page:
         page(options.page, scored)
     elif options.json:

@@ -27,6 +27,11 @@
  *     "overlap": "all",                        collectives that run while ops run, where a program has it so: "all", or
  *                                              "weights": weight gathers and gradient reductions alone, as FSDP does
  *                                              (optional: "all")
+ *     "logit_bytes": 4,                        bytes an element of the logits that a loss holds beside them (optional:
+ *                                              0)
+ *     "fragmentation": 0.03,                   unused memory of the allocator, relative to what is not state (optional: 0)
+ *     "published": {"runs": 8, "error": 0.02}, published runs that predictions were held against, and the error that nine
+ *                                              in ten of them stay below (optional)
  *     "instruction_s": 1e-6,                   overhead of each instruction
  *     "host":    {"alpha_s": 2e-6, "bytes_per_s": 6e9},      collectives inside a host
  *     "network": {"alpha_s": 2e-5, "bytes_per_s": 1e9},      collectives across hosts; optional if hosts is 1
@@ -37,7 +42,8 @@
  *   }                                          what other programs reach (optional): an entry replaces
  *                                              flops_per_s (by dtype: of matmuls in fp8), efficiency, k_half,
  *                                              traffic_factor, overlap, instruction_s, memory_bytes_per_s, and
- *                                              by op: op_efficiency, op_traffic, ops
+ *                                              by op: op_efficiency, op_traffic, ops; and logit_bytes,
+ *                                              fragmentation, published
  *
  * A measurement is a list of [work, rate] by increasing work: flops and flops/s for matmuls and attention, bytes and
  * bytes/s for other ops (memory traffic) and for collectives (received). Rates are interpolated over log(work), and
@@ -96,8 +102,10 @@ typedef struct clv_machine_info {
     clv_machine_link host;     /**< for collectives inside a host */
     clv_machine_link network;  /**< for collectives across hosts */
     const char *software;      /**< entry of the profile's "software" in use; "": none. Lives with the machine */
-    double k_half;         /**< contracted elements at which a matmul reaches half of `efficiency`, unless measured */
-    double traffic_factor; /**< memory traffic of ops that are no matmuls, relative to this library's */
+    double k_half;          /**< contracted elements at which a matmul reaches half of `efficiency`, unless measured */
+    double traffic_factor;  /**< memory traffic of ops that are no matmuls, relative to this library's */
+    int64_t published_runs; /**< published runs that predictions were held against; 0: none */
+    double published_error; /**< what the relative error of the time stays below in nine of ten of them */
 } clv_machine_info;
 /** Describes a machine in *out. @return CLV_EINVAL for an invalid size */
 CLV_EXPERIMENTAL clv_status clv_machine_get_info(const clv_machine *machine, clv_machine_info *out, clv_error *err);

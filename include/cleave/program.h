@@ -204,9 +204,14 @@ typedef struct clv_memory {
     int peak_instruction;    /**< its index */
     int64_t checkpoint_copy; /**< not in the total: the copy of updated state that a background checkpoint makes
                                   (clv_trainer_checkpoint_poll) */
+    int64_t software; /**< what the machine's software holds beside the program (clv_program_memory_on); else 0 */
 } clv_memory;
 /** Describes the memory of a rank in *out. @return CLV_EINVAL for an invalid size */
 CLV_API clv_status clv_program_memory(const clv_program *program, clv_memory *out, clv_error *err);
+/** The same on a machine (NULL: the default one): with what its software holds beside the program (logit_bytes and
+ *  fragmentation of machine.h), which is in the total. @return CLV_EINVAL for an invalid size */
+CLV_EXPERIMENTAL clv_status clv_program_memory_on(const clv_program *program, const clv_machine *machine,
+                                                  clv_memory *out, clv_error *err);
 
 /** Kind of a named tensor. */
 typedef enum clv_program_tensor_kind { CLV_NAMED_INPUT, CLV_NAMED_STATE, CLV_NAMED_OUTPUT } clv_program_tensor_kind;

@@ -46,7 +46,7 @@ static int check_limit(const plan_args *a, const clv_program *program, const cha
 {
     char needs[CLV_QUANTITY_TEXT], allowed[CLV_QUANTITY_TEXT];
     clv_memory memory = {.size = sizeof memory};
-    clv_program_memory(program, &memory, NULL);
+    clv_program_memory_on(program, a->plan.machine, &memory, NULL);
     if (a->memory_limit == 0 || memory.total <= a->memory_limit)
         return CLV_EXIT_OK;
     clv_print_bytes_exactly(needs, sizeof needs, (double)memory.total);

@@ -25,6 +25,7 @@ static const struct kind {
     {"temporaries", offsetof(clv_memory, temporaries)},
     {"workspace", offsetof(clv_memory, workspace)},
     {"fragments", offsetof(clv_memory, fragments)},
+    {"software", offsetof(clv_memory, software)},
 };
 
 enum { KINDS = sizeof kinds / sizeof kinds[0], LARGEST = 3 };

@@ -116,7 +116,7 @@ static void find_overlap(clv_plan_report *r)
     if (r->option->plan.compile.overlap || r->predicted.communication < r->predicted.seconds / 20 ||
         clv_plan_compile(&program, &how, NULL) != CLV_OK)
         return;
-    clv_program_memory(program, &memory, NULL);
+    clv_program_memory_on(program, r->option->machine, &memory, NULL);
     clv_program_predict(program, r->option->machine, &predicted, NULL);
     clv_program_free(program);
     memory.peak = NULL; /* the program's */
@@ -185,7 +185,7 @@ clv_status clv_plan_report_make(clv_plan_report *r, const clv_plan_option *optio
     else
         CLV_TRY(read_model(&r->model, plan->model, err));
     CLV_TRY(clv_machine_get_info(option->machine, &r->machine, err));
-    CLV_TRY(clv_program_memory(program, &r->memory, err));
+    CLV_TRY(clv_program_memory_on(program, option->machine, &r->memory, err));
     CLV_TRY(clv_program_predict(program, option->machine, &r->predicted, err));
     CLV_TRY(clv_program_predict_parts(program, option->machine, &r->parts, err));
     name_part_of_block(&r->parts, plan->block);

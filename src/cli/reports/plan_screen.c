@@ -135,6 +135,14 @@ static void put_mesh(screen *s, const clv_plan_report *r)
     put(s, ", hardware ");
     put_name(s, r->machine.name);
     end_line(s, 2);
+    if (!r->machine.software[0])
+        return;
+    put(s, "software ");
+    put_name(s, r->machine.software);
+    if (r->machine.published_runs > 0)
+        put(s, ": nine in ten of %lld published runs within %.0f %%", (long long)r->machine.published_runs,
+            ceil(100 * r->machine.published_error));
+    end_line(s, 2);
 }
 
 /* ---- rows with bars ---- */

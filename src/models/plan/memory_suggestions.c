@@ -31,7 +31,7 @@ static clv_status measure(clv_memory *out, const clv_plan_options *options, clv_
     clv_program *program;
     CLV_TRY(clv_plan_compile(&program, options, err));
     *out = (clv_memory){.size = sizeof *out};
-    clv_status status = clv_program_memory(program, out, err);
+    clv_status status = clv_program_memory_on(program, options->compile.machine, out, err);
     out->peak = NULL; /* the program's */
     clv_program_free(program);
     return status;

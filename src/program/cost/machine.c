@@ -85,7 +85,9 @@ clv_status clv_machine_get_info(const clv_machine *machine, clv_machine_info *ou
                                    .network = m->network,
                                    .software = m->software,
                                    .k_half = m->k_half,
-                                   .traffic_factor = m->traffic_factor};
+                                   .traffic_factor = m->traffic_factor,
+                                   .published_runs = m->published_runs,
+                                   .published_error = m->published_error};
     return clv_struct_copy_out(out, sizeof info, sizeof info, &info, __func__, err);
 }
 

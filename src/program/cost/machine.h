@@ -37,7 +37,10 @@ struct clv_machine {
     char software[CLV_MACHINE_NAME]; /* "": the profile's default */
     double efficiency, k_half, traffic_factor, instruction_s;
     clv_op_factors op_efficiency, op_traffic; /* instead of efficiency and traffic_factor */
-    bool only_weights_overlap;                /* collectives of activations do not run while ops run */
+    double logit_bytes, fragmentation;        /* memory beside the program */
+    int64_t published_runs;
+    double published_error;
+    bool only_weights_overlap; /* collectives of activations do not run while ops run */
     double flops_per_s[CLV_DTYPE_COUNT];
     clv_machine_link host, network;
     clv_rates rates_shared, rates_alone;

@@ -23,12 +23,13 @@ static const char *const valid[] = {"name",          "source",       "ranks_per_
                                     "efficiency",    "k_half",       "traffic_factor",
                                     "op_efficiency", "op_traffic",   "overlap",
                                     "instruction_s", "ops",          "ops_alone",
-                                    "ops_network",   "software"};
+                                    "ops_network",   "software",     "logit_bytes",
+                                    "fragmentation", "published"};
 
 /* Keys that an entry of "software" replaces. */
-static const char *const software_keys[] = {"source",         "flops_per_s",        "efficiency", "k_half",
-                                            "traffic_factor", "op_efficiency",      "op_traffic", "overlap",
-                                            "instruction_s",  "memory_bytes_per_s", "ops"};
+static const char *const software_keys[] = {
+    "source",  "flops_per_s",   "efficiency",         "k_half", "traffic_factor", "op_efficiency", "op_traffic",
+    "overlap", "instruction_s", "memory_bytes_per_s", "ops",    "logit_bytes",    "fragmentation", "published"};
 
 static clv_status check_keys(const json_t *document, const char *const *keys, size_t n, const char *where,
                              clv_error *err)
@@ -151,6 +152,18 @@ static clv_status read_factors(clv_op_factors *out, const json_t *document, cons
     return CLV_OK;
 }
 
+static clv_status read_published(clv_machine *p, const json_t *document, const char *where, clv_error *err)
+{
+    const json_t *published = json_object_get(document, "published");
+    char inside[320];
+    snprintf(inside, sizeof inside, "%.255s: \"published\"", where);
+    if (!published)
+        return CLV_OK;
+    CLV_TRY(clv_json_check_object(published, inside, err));
+    CLV_TRY(clv_json_get_int(&p->published_runs, published, "runs", CLV_JSON_REQUIRED, 1, 1 << 20, inside, err));
+    return clv_json_get_real(&p->published_error, published, "error", CLV_JSON_REQUIRED, 0, 10, inside, err);
+}
+
 static clv_status from_json(clv_machine *p, const json_t *document, const char *where, clv_error *err)
 {
     const char *name = NULL, *overlap = "all";
@@ -169,6 +182,9 @@ static clv_status from_json(clv_machine *p, const json_t *document, const char *
     if (strcmp(overlap, "all") != 0 && strcmp(overlap, "weights") != 0)
         return clv_fail(err, CLV_EFORMAT, "%s: \"overlap\" is \"%.64s\"; valid: all, weights", where, overlap);
     p->only_weights_overlap = strcmp(overlap, "weights") == 0;
+    CLV_TRY(clv_json_get_real(&p->logit_bytes, document, "logit_bytes", CLV_JSON_OPTIONAL, 0, 64, where, err));
+    CLV_TRY(clv_json_get_real(&p->fragmentation, document, "fragmentation", CLV_JSON_OPTIONAL, 0, 1, where, err));
+    CLV_TRY(read_published(p, document, where, err));
     CLV_TRY(clv_json_get_real(&p->k_half, document, "k_half", CLV_JSON_OPTIONAL, 0, 1e6, where, err));
     CLV_TRY(
         clv_json_get_real(&p->traffic_factor, document, "traffic_factor", CLV_JSON_OPTIONAL, 1e-3, 1e3, where, err));
