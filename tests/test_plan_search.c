@@ -146,6 +146,13 @@ static void try_four_ranks(brute *b)
             try_layout(b, meshes[m].text, clv_axis_rules_preset_name(i), meshes[m].rows);
 }
 
+/* Two axes of two ranks each: only their order differs. */
+static bool is_reordered(const brute_layout *a, const brute_layout *b)
+{
+    return strcmp(a->preset, b->preset) == 0 && a->mesh.n_axes == 2 && b->mesh.n_axes == 2 &&
+           strcmp(a->mesh.axis[0].name, b->mesh.axis[1].name) == 0;
+}
+
 /* The first is the best of all, and each ranked layout is reported at its best. */
 static void check_against_brute_force(const clv_plan_options *given, double memory_limit)
 {
@@ -172,6 +179,8 @@ static void check_against_brute_force(const clv_plan_options *given, double memo
             k++;
         assert_true(k < all.n && c.memory <= memory_limit && c.fits);
         assert_close(c.seconds, all.layout[k].seconds, 1e-6);
+        for (int j = 0; j < all.n; j++) /* nor is the other order of its axes faster */
+            assert_true(!is_reordered(&all.layout[j], &all.layout[k]) || c.seconds <= all.layout[j].seconds * 1.000001);
     }
     clv_machine_free(two_a_host);
     clv_machine_free(eight_a_host);
@@ -197,19 +206,17 @@ static void test_brute_force(void **state)
     check_against_brute_force(&base, 0.9 * memory);
     base = base_of(&deep, CLV_PLAN_MODE_TRAIN, 4, 128);
     check_against_brute_force(&base, 0.8 * memory_of_first(&base));
+    base = base_of(&deep, CLV_PLAN_MODE_TRAIN, 4, 8); /* few tokens: weights are what moves */
+    check_against_brute_force(&base, memory_of_first(&base));
     base = base_of(&deep, CLV_PLAN_MODE_PREFILL, 8, 128);
     check_against_brute_force(&base, memory_of_first(&base));
     base = base_of(&deep, CLV_PLAN_MODE_DECODE, 16, 128);
     check_against_brute_force(&base, 0.9 * memory_of_first(&base));
 }
 
-/* What is not priced would not have been first. */
-static void test_exhaustive(void **state)
+static void compare_with_exhaustive(const clv_plan_search_options *options)
 {
-    (void)state;
-    const clv_plan_options base = base_of(&deep, CLV_PLAN_MODE_TRAIN, 6, 512);
-    clv_plan_search_options how = {.size = sizeof how, .base = &base, .devices = 6, .ranks_per_host = 3};
-    how.memory_limit = 0.6 * memory_of_first(&base);
+    clv_plan_search_options how = *options;
     clv_plan_search *some = search(&how);
     how.exhaustive = true;
     how.threads = 1;
@@ -225,6 +232,28 @@ static void test_exhaustive(void **state)
     }
     clv_plan_search_free(some);
     clv_plan_search_free(all);
+}
+
+/* What is not priced would not have been first, whatever number of microbatches fits. */
+static void test_exhaustive(void **state)
+{
+    (void)state;
+    static const double parts[] = {0.8, 0.6, 0.4};
+    clv_plan_options base = base_of(&deep, CLV_PLAN_MODE_TRAIN, 6, 512);
+    clv_plan_search_options how = {.size = sizeof how, .base = &base, .devices = 6, .ranks_per_host = 3};
+    how.memory_limit = 0.6 * memory_of_first(&base);
+    compare_with_exhaustive(&how);
+    base = base_of(&deep, CLV_PLAN_MODE_TRAIN, 16, 512);
+    base.compile.recompute = CLV_RECOMPUTE_SELECTIVE;
+    base.compile.reshard_after_forward = true;
+    how = (clv_plan_search_options){.base = &base, .devices = 2};
+    clv_plan_search *found = search(&how);
+    const double memory = candidate_at(found, 0).memory;
+    clv_plan_search_free(found);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        how.memory_limit = parts[i] * memory;
+        compare_with_exhaustive(&how);
+    }
 }
 
 /* ---- estimates ---- */
