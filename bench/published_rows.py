@@ -1,7 +1,7 @@
 """published_rows.py - rows of data/published as tasks for `cleave plan`: a config.json and options.
 
 A task: name, config, mesh, rules, batch, accumulate, seq, dtype, recompute, hardware (a profile), software (an entry of
-it), devices, and what was measured: tokens_per_s (a device), memory_gib (None: not published).
+it), more (options), devices, and what was measured: tokens_per_s (a device), memory_gib (None: not published).
 """
 
 
@@ -62,6 +62,10 @@ def mpt(row):
             'software': 'pytorch-flash1', 'tokens_per_s': row['tokens_per_s_per_gpu']}
 
 
+# torchtitan's checkpointing keeps what collectives scattered, and gathers it again.
+REGATHER = ['--reshard-after-forward']
+
+
 def torchtitan(row):
     mesh = row.get('mesh') or {'fsdp': row['gpus']}
     for axis in ('pp', 'cp'):
@@ -76,7 +80,7 @@ def torchtitan(row):
             'hardware': 'h100-500w' if 'H100' in row['hardware'] else 'a100-80gb',
             'software': 'torchtitan-float8' if row['precision'] == 'float8 linear' else
             'pytorch' if row.get('techniques') == 'eager' else 'torch-compile',
-            'tokens_per_s': row['tokens_per_s_per_gpu'],
+            'more': REGATHER if tp > 1 else [], 'tokens_per_s': row['tokens_per_s_per_gpu'],
             'memory_gib': row.get('memory_gib')}
 
 
@@ -134,14 +138,14 @@ def common(row):
     fp8 = row['dtype'] is None or 'fp8' in row['dtype'].lower() or 'float8' in row['dtype'].lower()
     titan = 'torchtitan' in row['source']
     sharded = how.get('fsdp', 1) > 1
-    rules = ('fsdp+megatron-sp' if sharded else 'megatron-sp') if tp > 1 else 'fsdp' if sharded else 'zero1'
+    rules = ('fsdp+megatron-sp' if sharded else 'zero1+megatron-sp') if tp > 1 else 'fsdp' if sharded else 'zero1'
     profile = hardware_of(hardware['name'])
     return {'name': f"{name} {profile} x{gpus}{' tp ' + str(tp) if tp > 1 else ''}{' fp8' if fp8 else ''}",
             'config': config, 'mesh': f'data={data},model={tp}' if tp > 1 else f'data={data}', 'rules': rules,
             'batch': global_batch, 'accumulate': global_batch // (micro * data), 'seq': seq, 'dtype': 'bf16',
             'devices': gpus, 'recompute': recompute_of(row.get('recompute')), 'hardware': profile,
             'software': software_of(fp8, titan, how.get('async_tp')),
-            'tokens_per_s': row['value']}
+            'more': REGATHER if titan and tp > 1 else [], 'tokens_per_s': row['value']}
 
 
 def task_of(row):

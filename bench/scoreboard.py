@@ -28,7 +28,7 @@ NEAR, NEAR_MEMORY = 0.15, 0.08  # what counts as true: of the time, of the memor
 def plan(cleave: pathlib.Path, task: dict, more: list[str]) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "config.json").write_text(json.dumps(task["config"]))
-        command = [str(cleave), "plan", "-m", folder, "--json", *more]
+        command = [str(cleave), "plan", "-m", folder, "--json", *task.get("more", []), *more]
         for option in ("mesh", "rules", "batch", "seq", "dtype", "recompute", "hardware", "software"):
             command += [f"--{option}", str(task[option])]
         if task.get("accumulate", 1) > 1:

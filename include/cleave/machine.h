@@ -29,9 +29,10 @@
  *                                              (optional: "all")
  *     "logit_bytes": 4,                        bytes an element of the logits that a loss holds beside them (optional:
  *                                              0)
- *     "fragmentation": 0.03,                   unused memory of the allocator, relative to what is not state (optional: 0)
- *     "published": {"runs": 8, "error": 0.02}, published runs that predictions were held against, and the error that nine
- *                                              in ten of them stay below (optional)
+ *     "fragmentation": 0.03,                   unused memory of the allocator, relative to what is not state
+ *                                              (optional: 0)
+ *     "published": {"runs": 8, "error": 0.02}, published runs that predictions were held against, and the error that
+ *                                              nine in ten of them stay below (optional)
  *     "instruction_s": 1e-6,                   overhead of each instruction
  *     "host":    {"alpha_s": 2e-6, "bytes_per_s": 6e9},      collectives inside a host
  *     "network": {"alpha_s": 2e-5, "bytes_per_s": 1e9},      collectives across hosts; optional if hosts is 1

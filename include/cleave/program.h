@@ -272,7 +272,10 @@ CLV_API clv_status clv_program_instruction(const clv_program *program, int i, cl
  *  (clv_collective.completes_at) overlaps with the instructions in between, one collective at a time in each group.
  *
  *    an op                instruction_s + work / measured rate(op, dtype, work) if the machine has that rate; else
- *                         instruction_s + max(flops / (flops_per_s * efficiency), bytes / memory_bytes_per_s)
+ *                         instruction_s + max(flops / (flops_per_s * efficiency), bytes * traffic /
+ *                         memory_bytes_per_s), where efficiency and traffic are the op's, if the machine has these
+ *                         (op_efficiency, op_traffic); else efficiency, of a matmul times k / (k + k_half), and
+ *                         traffic_factor, 1 for matmuls and attention
  *    a collective         bytes / measured rate(kind, dtype, bytes), else alpha_s + bytes / bytes_per_s of the link:
  *                         the network's if its group spans hosts. Of an all_to_all over n ranks, k of them on each
  *                         host, (n-k)/(n-1) of the bytes take the network, and the others the link inside a host
