@@ -382,6 +382,39 @@ static void test_activation_formula(void **state)
     }
 }
 
+/* On a machine whose software holds more, 4 bytes a logit and half of what is not state come on top. */
+static void test_software(void **state)
+{
+    static const char profile[] =
+        "{\"name\":\"n\",\"ranks_per_host\":8,\"hosts\":1,\"memory_bytes\":1e9,\"flops_per_s\":{\"f32\":1e9},"
+        "\"memory_bytes_per_s\":1e8,\"host\":{\"alpha_s\":1e-6,\"bytes_per_s\":1e7},\"logit_bytes\":4,"
+        "\"fragmentation\":0.5}";
+    const int64_t tokens = 24, vocab = 40;
+    clv_error err = {0};
+    clv_machine *machine;
+    clv_program *program;
+    (void)state;
+    must(clv_machine_parse(&machine, profile, strlen(profile), "profile", &err), &err);
+    clv_graph *graph = must_graph("data=2");
+    clv_layout rows = clv_graph_layout(graph, 2, "data,_"), labels = clv_graph_layout(graph, 1, "data");
+    clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){tokens, vocab}, &rows),
+              y = clv_input(graph, "y", CLV_I32, 1, (int64_t[]){tokens}, &labels);
+    clv_output(graph, "loss", clv_cross_entropy(graph, x, y, CLV_IGNORE_INDEX), NULL);
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    clv_memory plain = {.size = sizeof plain}, more = {.size = sizeof more};
+    must(clv_program_memory(program, &plain, &err), &err);
+    must(clv_program_memory_on(program, NULL, &more, &err), &err);
+    assert_true(plain.software == 0 && more.software == 0 && more.total == plain.total && plain.region > 0);
+    must(clv_program_memory_on(program, machine, &more, &err), &err);
+    assert_int_equal(more.software, 4 * tokens / 2 * vocab + plain.region / 2);
+    assert_int_equal(more.total, plain.total + more.software);
+    more.size = 3;
+    assert_int_equal(clv_program_memory_on(program, machine, &more, &err), CLV_EINVAL);
+    clv_program_free(program);
+    clv_graph_free(graph);
+    clv_machine_free(machine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_placing),
@@ -393,6 +426,7 @@ int main(void)
                                        cmocka_unit_test(test_optimizer_bytes),
                                        cmocka_unit_test(test_roles),
                                        cmocka_unit_test(test_cache_of_a_block),
-                                       cmocka_unit_test(test_activation_formula)};
+                                       cmocka_unit_test(test_activation_formula),
+                                       cmocka_unit_test(test_software)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,7 +39,7 @@ typedef enum clv_reshard_after_forward {
     CLV_RESHARD_NONE     /**< nothing: each tensor is gathered once, and kept */
 } clv_reshard_after_forward;
 
-/** "weights", "all", "none"; "?" for an invalid value. */
+/** "weights", "all", "none"; "unknown" for an invalid value. */
 CLV_API const char *clv_reshard_after_forward_name(clv_reshard_after_forward reshard);
 
 /** Options of clv_compile. Zero-initialised = defaults. */
