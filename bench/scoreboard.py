@@ -157,6 +157,11 @@ def stale(scored: list[dict]) -> list[str]:
     return out
 
 
+OFFLOADED = """Llama 3.1 70B on GB200 and GB300 offloads
+activations of 20 to 30 layers to the CPU (cpu_offloading_num_layers of Megatron-Bridge's performance configurations),
+which the planner does not have."""
+
+
 def page(path: pathlib.Path, scored: list[dict]) -> None:
     planned = [s for s in scored if "ratio" in s]
     by_source = collections.defaultdict(list)
@@ -167,7 +172,7 @@ def page(path: pathlib.Path, scored: list[dict]) -> None:
            "| source | within 15 % | median ratio | from, to |", "|---|---|---|---|"]  # fmt: skip
     out += [summary(of, name) for name, of in sorted(by_source.items())] + [summary(planned, "all")]
     fit = [s for s in planned if s["fits"]]
-    out.append(f"\nEvery row took place; planned to fit: {share(len(fit), len(planned))}.\n")
+    out.append(f"\nEvery row took place; planned to fit: {share(len(fit), len(planned))}. {OFFLOADED}\n")
     out += ["## Rows\n", "| run | layout | software | predicted | measured | ratio | memory |", "|---" * 7 + "|"]
     out += [line(s) for s in sorted(planned, key=lambda s: (source_of(s), s["name"]))]
     reasons = collections.Counter(s["not_planned"].split(" ")[0] for s in scored if "not_planned" in s)
