@@ -14,6 +14,7 @@
 #include "cleave/plan_search.h"
 #include "models/plan/plan_price.h"
 #include "must.h"
+#include "sweep.h"
 #include "temp_folder.h"
 
 static clv_error err;
@@ -158,6 +159,8 @@ static void check_against_brute_force(const clv_plan_options *given, double memo
 {
     clv_plan_options with_hosts = *given, *base = &with_hosts;
     clv_machine *eight_a_host;
+    if (!sweep_takes_thinned(5))
+        return;
     must(OPEN(&eight_a_host, "eight_a_host.json"), &err);
     base->compile.machine = eight_a_host;
     const clv_plan_search_options how = {
@@ -217,6 +220,8 @@ static void test_brute_force(void **state)
 static void compare_with_exhaustive(const clv_plan_search_options *options)
 {
     clv_plan_search_options how = *options;
+    if (!sweep_takes_thinned(5))
+        return;
     clv_plan_search *some = search(&how);
     how.exhaustive = true;
     how.threads = 1;
@@ -268,6 +273,8 @@ static void check_estimate(const clv_plan_options *options, const char *mesh_tex
     clv_price estimate, whole;
     clv_price_shape shape;
     bool exact;
+    if (!sweep_takes_thinned(5))
+        return;
     must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
     must(clv_axis_rules_preset(&rules, preset, &mesh, &err), &err);
     o.mesh = &mesh;
