@@ -150,7 +150,7 @@ def common(row):
 
 def task_of(row):
     """The task of a row; NotPlanned where the planner has no way to express it."""
-    if 'tflops_formula' in row or 'flops_formula' in row:
+    if 'flops_formula' in row:
         return megatron(row)
     if 'sharding' in row:
         return mpt(row)

@@ -52,6 +52,7 @@ static void test_refused(void **state)
     refused("\"host\":{\"alpha_s\":1e-6,", "\"host\":{", "\"host\": \"alpha_s\" is missing");
     refused("\"network\":{\"alpha_s\":1e-3,\"bytes_per_s\":1e6},", "", "\"network\" is missing");
     refused("\"name\":\"n\"", "\"name\":\"n\",\"speed\":1", "unknown key \"speed\"; valid: name, source");
+    refused("\"name\":\"n\"", "\"name\":\"n\",\"speed\":1", ", fragmentation, published"); /* the last, too */
     refused("\"efficiency\":0.5", "\"overlap\":\"some\"", "\"overlap\" is \"some\"; valid: all, weights");
     refused("[10000,1e8]", "[100,1e8]", "pair 2 must be [work, rate]");
     refused("[[100,1e6],[10000,1e8]]", "[]", "must be a list of 1 to 16 pairs");
@@ -86,6 +87,9 @@ static void test_written_as_read(void **state)
     clv_error err = {0};
     clv_machine_info wrote = {.size = sizeof wrote}, read = {.size = sizeof read};
     clv_machine *p = parse(valid);
+    p->logit_bytes = 4;
+    p->fragmentation = 0.25;
+    p->op_traffic = (clv_op_factors){1, {{"rope", 5}}};
     snprintf(path, sizeof path, "%s/test_machine_profile.json", getenv("CLV_BUILD_DIR"));
     assert_int_equal(clv_machine_write(p, path, &err), CLV_OK);
     assert_int_equal(clv_machine_open(&q, path, NULL, &err), CLV_OK);
@@ -100,6 +104,9 @@ static void test_written_as_read(void **state)
     close_to(read.host.bytes_per_s, 1e7);
     close_to(read.network.alpha_s, wrote.network.alpha_s);
     close_to(clv_machine_rate(q, "map", CLV_F32, 10000, 0), 1e8);
+    close_to(q->logit_bytes, 4);
+    close_to(q->fragmentation, 0.25);
+    close_to(clv_op_factor(&q->op_traffic, "rope", 1), 5);
     remove(path);
     clv_machine_free(p);
     clv_machine_free(q);

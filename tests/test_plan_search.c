@@ -338,6 +338,32 @@ static void test_estimates(void **state)
 
 /* ---- what is reported ---- */
 
+/* A rank's memory is that of the plan, with what the machine's software holds besides. */
+static void test_software(void **state)
+{
+    (void)state;
+    clv_machine *machine;
+    clv_program *program;
+    clv_memory memory = {.size = sizeof memory};
+    must(clv_machine_open(&machine, "h100-nvlink-ib", "pytorch", &err), &err);
+    clv_plan_options o = base_of(&small, CLV_PLAN_MODE_TRAIN, 8, 64);
+    o.compile.machine = machine;
+    clv_plan_search *found = search(&(clv_plan_search_options){.base = &o, .devices = 2});
+    const clv_plan_candidate first = candidate_at(found, 0);
+    o.mesh = first.mesh;
+    o.rules = first.rules;
+    o.accumulate = first.accumulate;
+    o.compile.recompute = first.recompute;
+    o.compile.reshard_after_forward = first.reshard_after_forward;
+    must(clv_plan_compile(&program, &o, &err), &err);
+    must(clv_program_memory_on(program, machine, &memory, &err), &err);
+    assert_true(memory.software > 0);
+    assert_close(first.memory, (double)memory.total, 1e-9);
+    clv_program_free(program);
+    clv_plan_search_free(found);
+    clv_machine_free(machine);
+}
+
 /* Ranked best first, with what each lost by; the front falls in memory as it rises in seconds. */
 static void test_result(void **state)
 {
@@ -632,6 +658,6 @@ int main(void)
         cmocka_unit_test(test_brute_force), cmocka_unit_test(test_exhaustive),   cmocka_unit_test(test_estimates),
         cmocka_unit_test(test_result),      cmocka_unit_test(test_every_layout), cmocka_unit_test(test_stated),
         cmocka_unit_test(test_latency),     cmocka_unit_test(test_prime),        cmocka_unit_test(test_block),
-        cmocka_unit_test(test_saved),       cmocka_unit_test(test_refused)};
+        cmocka_unit_test(test_software),    cmocka_unit_test(test_saved),        cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -75,7 +75,8 @@ CLV_EXPERIMENTAL clv_status clv_machine_open(clv_machine **out, const char *prof
  *  @return CLV_EFORMAT naming the key; CLV_ELIMIT for too many measurements; CLV_ENOMEM */
 CLV_EXPERIMENTAL clv_status clv_machine_parse(clv_machine **out, const char *json, size_t size, const char *where,
                                               clv_error *err);
-/** Writes the machine's profile to a file, which is replaced.
+/** Writes the machine's profile to a file, which is replaced: with the figures of the software in use, without other
+ *  entries of "software" and "published".
  *  @return CLV_EINVAL for a path where no file can be, CLV_ENOTFOUND and CLV_EIO, naming it; CLV_ENOMEM */
 CLV_EXPERIMENTAL clv_status clv_machine_write(const clv_machine *machine, const char *path, clv_error *err);
 /** Frees a machine; does nothing for NULL. */

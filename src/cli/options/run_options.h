@@ -48,8 +48,8 @@ clv_status clv_grad_reduce_dtype_read(clv_compile_options *compile, bool *f32_gr
     CLV_HARDWARE_ROW(out, conflicts_, "machine that layouts are chosen, and times predicted, for")
 #define CLV_SOFTWARE_OPTION(out)                                                                                       \
     CLV_OPT_STRING("--software", out, "NAME",                                                                          \
-                   "predict for another program on that machine, as the profile's \"software\" lists them: pytorch, "  \
-                   "pytorch-flash1, torch-compile, megatron; collectives overlap")
+                   "predict for another program on that machine, as its profile's \"software\" lists them, e.g. "      \
+                   "pytorch, torch-compile; collectives overlap")
 /* Commands that only run what they compile. */
 #define CLV_COST_MODEL_OPTION(out) CLV_HARDWARE_ROW(out, NULL, "machine that layouts are chosen for")
 /* Opens a profile; text NULL: *out is NULL, the default machine. Free with clv_machine_free. */

@@ -64,7 +64,7 @@ static clv_status measure(clv_price *out, const clv_program *program, const clv_
 {
     clv_memory memory = {.size = sizeof memory};
     clv_prediction predicted = {.size = sizeof predicted};
-    CLV_TRY(clv_program_memory(program, &memory, err));
+    CLV_TRY(clv_program_memory_on(program, machine, &memory, err));
     CLV_TRY(clv_program_predict(program, machine, &predicted, err));
     *out = (clv_price){.memory = (double)memory.total,
                        .seconds = predicted.seconds,

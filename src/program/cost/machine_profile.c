@@ -31,22 +31,33 @@ static const char *const software_keys[] = {
     "source",  "flops_per_s",   "efficiency",         "k_half", "traffic_factor", "op_efficiency", "op_traffic",
     "overlap", "instruction_s", "memory_bytes_per_s", "ops",    "logit_bytes",    "fragmentation", "published"};
 
+/* Names in a message. */
+typedef struct name_list {
+    char text[512];
+} name_list;
+
+static void add_name(name_list *list, const char *name)
+{
+    size_t used = strlen(list->text);
+    snprintf(list->text + used, sizeof list->text - used, "%s%s", used ? ", " : "", name);
+}
+
 static clv_status check_keys(const json_t *document, const char *const *keys, size_t n, const char *where,
                              clv_error *err)
 {
     const char *key;
     json_t *value;
-    char names[256] = "";
+    name_list names = {""};
     CLV_TRY(clv_json_check_object(document, where, err));
-    for (size_t i = 0, used = 0; i < n; used = strlen(names), i++)
-        snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", keys[i]);
+    for (size_t i = 0; i < n; i++)
+        add_name(&names, keys[i]);
     json_object_foreach((json_t *)document, key, value)
     {
         bool known = false;
         for (size_t i = 0; i < n; i++)
             known = known || strcmp(key, keys[i]) == 0;
         if (!known)
-            return clv_fail(err, CLV_EFORMAT, "%s: unknown key \"%s\"; valid: %s", where, key, names);
+            return clv_fail(err, CLV_EFORMAT, "%s: unknown key \"%s\"; valid: %s", where, key, names.text);
     }
     return CLV_OK;
 }
@@ -217,16 +228,12 @@ static clv_status check_software(const json_t *entry, const char *name, const ch
 
 static clv_status fail_unknown_software(const char *name, const json_t *all, const char *where, clv_error *err)
 {
-    char names[256] = "";
+    name_list names = {""};
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)all, key, value)
-    {
-        size_t used = strlen(names);
-        snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", key);
-    }
+    json_object_foreach((json_t *)all, key, value) add_name(&names, key);
     return clv_fail(err, CLV_ENOTFOUND, "%s: no software \"%.64s\"; valid: %s", where, name,
-                    names[0] ? names : "none, the profile lists no software");
+                    names.text[0] ? names.text : "none, the profile lists no software");
 }
 
 /* Replaces the document's keys by those of the software; NULL: the default, nothing is replaced. */
@@ -302,13 +309,11 @@ const char *clv_machine_builtin_name(int i)
 
 static clv_status refuse_name(const char *profile, clv_error *err)
 {
-    char names[384] = "";
-    for (int i = 0; i < SHIPPED; i++) {
-        size_t used = strlen(names);
-        snprintf(names + used, sizeof names - used, ", %s", shipped[i].name);
-    }
-    return clv_fail(err, CLV_ENOTFOUND, "%s: no such file; valid: a profile that `cleave bench profile` wrote%s",
-                    profile, names);
+    name_list names = {""};
+    for (int i = 0; i < SHIPPED; i++)
+        add_name(&names, shipped[i].name);
+    return clv_fail(err, CLV_ENOTFOUND, "%s: no such file; valid: a profile that `cleave bench profile` wrote, %s",
+                    profile, names.text);
 }
 
 clv_status clv_machine_open(clv_machine **out, const char *profile, const char *software, clv_error *err)
@@ -368,6 +373,10 @@ clv_status clv_machine_write(const clv_machine *p, const char *path, clv_error *
                   p->only_weights_overlap ? "weights" : "all", "op_efficiency", factors_json(&p->op_efficiency),
                   "op_traffic", factors_json(&p->op_traffic), "instruction_s", p->instruction_s, "host",
                   link_json(&p->host), "ops", rates_json(&p->rates_shared), "ops_alone", rates_json(&p->rates_alone));
+    if (document && p->logit_bytes > 0)
+        json_object_set_new(document, "logit_bytes", json_real(p->logit_bytes));
+    if (document && p->fragmentation > 0)
+        json_object_set_new(document, "fragmentation", json_real(p->fragmentation));
     if (document && p->hosts != 1) {
         json_object_set_new(document, "network", link_json(&p->network));
         json_object_set_new(document, "ops_network", rates_json(&p->rates_network));
