@@ -24,7 +24,7 @@ expect 'base includes graph/graph.h' src/base/x.c '#include "graph/graph.h"'
 expect 'graph includes ops/op.h' src/graph/x.c '#include "base/memory/arena.h"\n  #  include "ops/op.h"'
 expect 'tensor includes cleave/graph.h' include/cleave/mesh.h '#include "cleave/graph.h"'
 expect 'dnnl.h may be included only from' src/ops/x.c '#include <dnnl.h>'
-expect 'mpi.h may be included only from' src/comm/threads/world.c '#include <mpi.h>'
+expect 'mpi.h may be included only from' src/comm/world/world.c '#include <mpi.h>'
 expect 'cli includes base/threads/wait.h, which is private' src/cli/x.c \
     '#include "cleave/mesh.h"\n#include "cli/x.h"\n#include "base/threads/wait.h"'
 expect '../graph/graph.h is no path' src/base/x.c '#include "../graph/graph.h"'

@@ -1,4 +1,4 @@
-/* test_barrier_memory_order.c - the barrier protocol of rank threads (src/comm/threads/world.h) under every schedule
+/* test_barrier_memory_order.c - the barrier protocol of rank threads (src/comm/world/world.h) under every schedule
  * and every value that its memory orders allow loads to return: two and three ranks, flat and with a counter, and
  * ranks that fail on the way. x86 hides most faults of memory order, and the thread sanitizer sees only the schedules
  * that happen.
@@ -12,7 +12,7 @@
 /* The protocol itself, with its atomics watched. */
 #include "base/threads/wait.c"
 #include "comm/threads/barrier.c"
-#include "comm/threads/world_failure.c"
+#include "comm/world/world_failure.c"
 
 enum { RANKS = 3 };
 

@@ -16,7 +16,7 @@
 
 #include "comm/comm.h"
 #include "comm/control/control_internal.h"
-#include "comm/threads/world.h"
+#include "comm/world/world.h"
 #include "must.h"
 #include "unit_test.h"
 

@@ -13,7 +13,7 @@
 #include "program/program.h"
 #include "runtime/session/session_internal.h"
 #include "elementwise_op.h"
-#include "comm/threads/world.h"
+#include "comm/world/world.h"
 #include "mpi_test_job.h"
 #include "batch_invariance.h"
 #include "slow_link_machine.h"

@@ -8,7 +8,7 @@
 
 #include "base/threads/wait.h"
 #include "base/threads/work_stealing.h"
-#include "comm/threads/world.h"
+#include "comm/world/world.h"
 #include "kernels/cpu/attention_kernel.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/gemm/gemm_quantized.h"

@@ -23,8 +23,8 @@ typedef struct clv_transfer_box {
  * from the first at or after itself, cyclically. */
 bool clv_find_transfer_box(clv_shard *box, const clv_group_shards *parts, int to, int from);
 
-/* Fills out[n] with the boxes that are not empty and returns their number; peers in cyclic order, beginning with this
- * member itself. */
+/* Fills out[n] with the boxes that this member receives and that are not empty, its own first, then those of the other
+ * members in cyclic order, and returns their number. */
 int clv_list_receive_boxes(clv_transfer_box *out, const clv_group_shards *parts, int me);
 
 /* How a member gets a box of another member, where members of one process read each other's memory. */

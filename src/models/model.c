@@ -1,5 +1,5 @@
 /* model.c - clv_model: opens a Hugging Face folder (config, weights, adapters), answers questions about it, adds its
- * graphs.
+ * forward pass or training step to a caller's graph.
  */
 #include "models/model.h"
 

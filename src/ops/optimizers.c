@@ -9,7 +9,7 @@
  *   factors: every dimension passes, in place on the parameter and its moments; not linear: a partial gradient is
  *   reduced first, straight into the parameter's layout (all-reduce if replicated, reduce-scatter if split: ZeRO)
  *
- * Operands: parameter, moments, gradient, lr, (adamw: step,) and optionally a factor of the gradient; if that is NaN,
+ * Operands: parameter, moments, gradient, lr, (adamw: step,) and optionally a scale of the gradient; if that is NaN,
  * nothing is updated. Results: parameter and moments, (adamw_rounded: the rounded parameter).
  * Moments are f32 (f64 for f64). A 16-bit parameter is the rounding of an f32 master copy, which is what is updated.
  *

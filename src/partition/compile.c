@@ -6,8 +6,8 @@
  *   recompute_activations   repeats rows of the forward pass in the backward pass
  *   reduce_gradients_early  moves reductions of gradients to where these are made
  *   lower_to_program        table -> program: instructions over buffers
- *   schedule_overlap        reorders instructions to overlap collectives (program/latency_hiding_scheduler.c)
- *   plan_memory             offsets of buffers (program/memory_planner.c)
+ *   latency_hiding_scheduler  reorders instructions to overlap collectives, in parts (program/, with chunk_collectives)
+ *   memory_planner          offsets of buffers (program/)
  *
  * A pass that changes decisions (such as pipeline stages) belongs between choose_strategies and lower_to_program and
  * edits the table; one that looks further ahead than one op belongs before choose_strategies.

@@ -1,4 +1,6 @@
-/* box_copy.c - box copy: memcpy of the longest runs that are contiguous in both shards. */
+/* box_copy.c - copies, or reduces in rank order, a box between shards, run by run (box_reduce.c has the loops over a
+ * run's elements).
+ */
 #include "tensor/box_copy.h"
 
 #include <string.h>

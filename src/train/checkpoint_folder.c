@@ -99,13 +99,13 @@ clv_status clv_checkpoint_folder_set_latest(const char *folder, int64_t step, cl
     return clv_file_write(path, name, strlen(name), err);
 }
 
-void clv_checkpoint_folder_prune(const char *folder, int64_t saved, const clv_checkpoint_retention *keep)
+void clv_checkpoint_folder_prune(const char *folder, int64_t saved_step, const clv_checkpoint_retention *keep)
 {
     char path[CLV_PATH_SIZE];
     clv_checkpoint_list list = {0};
     clv_status status = clv_checkpoint_folder_list(&list, folder, NULL);
     for (int i = keep->newest; status == CLV_OK && i < list.n; i++) {
-        if (list.steps[i] == saved || (keep->every > 0 && list.steps[i] % keep->every == 0))
+        if (list.steps[i] == saved_step || (keep->every > 0 && list.steps[i] % keep->every == 0))
             continue;
         status = clv_checkpoint_folder_path(path, folder, list.steps[i], NULL);
         if (status == CLV_OK)

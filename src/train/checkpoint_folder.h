@@ -36,4 +36,4 @@ typedef struct clv_checkpoint_retention {
 } clv_checkpoint_retention;
 /* Removes the others, except the one just saved. One that cannot be removed is tried again after the next checkpoint.
  * */
-void clv_checkpoint_folder_prune(const char *folder, int64_t saved, const clv_checkpoint_retention *keep);
+void clv_checkpoint_folder_prune(const char *folder, int64_t saved_step, const clv_checkpoint_retention *keep);

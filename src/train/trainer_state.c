@@ -61,7 +61,7 @@ clv_status clv_trainer_describe_trained(char out[CLV_TRAINER_DESCRIPTION_SIZE], 
     return CLV_OK;
 }
 
-const clv_trainer_config_field clv_trainer_config_fields[CLV_TRAINER_CONFIG_FIELDS] = {
+const clv_trainer_config_field clv_trainer_config_readers[CLV_TRAINER_CONFIG_FIELDS] = {
     {"hidden", offsetof(clv_model_config, hidden)},     {"layers", offsetof(clv_model_config, layers)},
     {"heads", offsetof(clv_model_config, heads)},       {"kv_heads", offsetof(clv_model_config, kv_heads)},
     {"head_dim", offsetof(clv_model_config, head_dim)}, {"ffn", offsetof(clv_model_config, ffn)},

@@ -66,7 +66,7 @@ typedef struct clv_trainer_config_field {
     const char *name;
     size_t at;
 } clv_trainer_config_field;
-extern const clv_trainer_config_field clv_trainer_config_fields[CLV_TRAINER_CONFIG_FIELDS];
+extern const clv_trainer_config_field clv_trainer_config_readers[CLV_TRAINER_CONFIG_FIELDS];
 int64_t clv_trainer_config_field_value(const clv_model_config *config, const clv_trainer_config_field *size);
 
 clv_status clv_trainer_checksum_file(char sum[CLV_CHECKSUM_SIZE], const char *folder, const char *name, clv_error *err);

@@ -24,12 +24,12 @@ static clv_status check_model(const clv_trainer *t, const json_t *document, cons
     if (strcmp(family, is) != 0)
         return clv_fail(err, CLV_EINVAL, "%s: the model is of family %.32s, this one of %.32s", path, family, is);
     for (int i = 0; i < CLV_TRAINER_CONFIG_FIELDS; i++) {
-        int64_t had = 0, has = clv_trainer_config_field_value(&t->model->config, &clv_trainer_config_fields[i]);
-        CLV_TRY(clv_json_get_int(&had, model, clv_trainer_config_fields[i].name, CLV_JSON_REQUIRED, 0, INT64_MAX, path,
+        int64_t had = 0, has = clv_trainer_config_field_value(&t->model->config, &clv_trainer_config_readers[i]);
+        CLV_TRY(clv_json_get_int(&had, model, clv_trainer_config_readers[i].name, CLV_JSON_REQUIRED, 0, INT64_MAX, path,
                                  err));
         if (had != has)
             return clv_fail(err, CLV_EINVAL, "%s: the model has %s %lld, this one %lld", path,
-                            clv_trainer_config_fields[i].name, (long long)had, (long long)has);
+                            clv_trainer_config_readers[i].name, (long long)had, (long long)has);
     }
     return CLV_OK;
 }

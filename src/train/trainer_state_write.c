@@ -170,8 +170,8 @@ static json_t *model_object(const clv_trainer *t)
                               clv_dtype_name(t->model->dtype));
     for (int i = 0; i < CLV_TRAINER_CONFIG_FIELDS; i++)
         json_object_set_new(
-            model, clv_trainer_config_fields[i].name,
-            json_integer(clv_trainer_config_field_value(&t->model->config, &clv_trainer_config_fields[i])));
+            model, clv_trainer_config_readers[i].name,
+            json_integer(clv_trainer_config_field_value(&t->model->config, &clv_trainer_config_readers[i])));
     return model;
 }
 

@@ -1,7 +1,7 @@
 /* fuzz_ids.c - files of ids. What is read is of the model's vocabulary and token types. */
 #include <stdlib.h>
 
-#include "cli/input/token_ids_file.h"
+#include "cli/input/input_batch_file.h"
 #include "fuzz.h"
 #include "fuzz_file.h"
 
@@ -17,9 +17,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const clv_model_info model = {.vocab = 257, .token_types = 2};
     char path[FUZZ_PATH];
-    clv_token_ids ids;
+    clv_input_batch ids;
     for (int allow_other_tensors = 0; allow_other_tensors < 2; allow_other_tensors++) {
-        if (!fuzz_file(path, data, size) || clv_token_ids_read(&ids, path, &model, allow_other_tensors, NULL) != CLV_OK)
+        if (!fuzz_file(path, data, size) ||
+            clv_input_batch_read(&ids, path, &model, allow_other_tensors, NULL) != CLV_OK)
             continue;
         int64_t n = ids.rows * ids.columns;
         if (n < 1 || !within(ids.ids, n, 0, model.vocab) || !within(ids.labels, n, CLV_IGNORE_INDEX, model.vocab) ||
@@ -28,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (int64_t i = 0; ids.mask && i < n; i++)
             if (ids.mask[i] > 1)
                 abort();
-        clv_token_ids_free(&ids);
+        clv_input_batch_free(&ids);
     }
     return 0;
 }

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdalign.h>
 
-#include "comm/threads/rank_progress.h"
+#include "comm/world/stall_diagnosis.h"
 #include "socket_mesh.h"
 
 typedef struct message {

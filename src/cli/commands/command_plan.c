@@ -1,5 +1,5 @@
 /* command_plan.c - the `cleave plan` command: predicts collectives, bytes, time and memory from the compiled program,
- * without running it.
+ * without running it; searches meshes and rules (--search, --matrix); draws an op's shards (--show).
  */
 
 #include "cleave/text.h"

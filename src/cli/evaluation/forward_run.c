@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "cleave/evaluate.h"
-#include "cli/input/token_ids_file.h"
+#include "cli/input/input_batch_file.h"
 
 void clv_suggest_allow_nonfinite(clv_error *err)
 {
@@ -21,7 +21,7 @@ static bool is_decoder(const clv_model_info *model)
 }
 
 /* The next token's, if any token has one. */
-static bool has_loss(const clv_token_ids *in, const clv_model_info *model)
+static bool has_loss(const clv_input_batch *in, const clv_model_info *model)
 {
     bool labelled = false;
     for (int64_t i = 0; i < in->rows * in->columns && !labelled; i++)
@@ -29,7 +29,7 @@ static bool has_loss(const clv_token_ids *in, const clv_model_info *model)
     return labelled && is_decoder(model);
 }
 
-static clv_status check(const clv_token_ids *in, const clv_model_info *model, const clv_forward_request *a,
+static clv_status check(const clv_input_batch *in, const clv_model_info *model, const clv_forward_request *a,
                         clv_error *err)
 {
     if (in->columns > model->max_positions)
@@ -44,7 +44,7 @@ static clv_status check(const clv_token_ids *in, const clv_model_info *model, co
 }
 
 static clv_status evaluate(const clv_forward_request *a, const clv_model *model, const clv_model_info *info,
-                           const clv_token_ids *in, clv_error *err)
+                           const clv_input_batch *in, clv_error *err)
 {
     clv_evaluation *e;
     clv_evaluate_options what = {.size = sizeof what,
@@ -80,19 +80,19 @@ static clv_status evaluate(const clv_forward_request *a, const clv_model *model,
 clv_status clv_forward_run(const clv_forward_request *job, const char *command, clv_error *err)
 {
     clv_model *model;
-    clv_token_ids in = {0};
+    clv_input_batch in = {0};
     clv_model_info info = {.size = sizeof info};
     CLV_TRY(clv_model_option_open(&model, job->model, err));
     clv_status status = clv_model_get_info(model, &info, err);
     if (status == CLV_OK)
-        status = clv_token_ids_read(&in, job->ids, &info, job->allow_other_tensors, err);
+        status = clv_input_batch_read(&in, job->ids, &info, job->allow_other_tensors, err);
     if (status == CLV_OK)
         status = check(&in, &info, job, err);
     if (status == CLV_OK)
         clv_model_option_warnings(model, job->model, command);
     if (status == CLV_OK)
         status = evaluate(job, model, &info, &in, err);
-    clv_token_ids_free(&in);
+    clv_input_batch_free(&in);
     clv_model_close(model);
     return status;
 }

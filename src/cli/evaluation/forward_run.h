@@ -9,7 +9,7 @@ enum { CLV_FIRST_NONFINITE_SIZE = 512 };
 
 typedef struct clv_forward_request {
     clv_model_option *model;
-    const char *ids;          /* the input file (token_ids_file.h) */
+    const char *ids;          /* the input file (input_batch_file.h) */
     bool allow_other_tensors; /* ignore other tensors of the input file; else they are an error */
     const char *out;          /* the output file (clv_evaluation_write) */
     bool gradients;

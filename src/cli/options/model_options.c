@@ -59,11 +59,11 @@ clv_status clv_grad_reduce_dtype_read(clv_compile_options *compile, bool *f32_gr
     return word ? clv_comm_dtype_parse(&compile->grad_reduce_dtype, word, err) : CLV_OK;
 }
 
-clv_status clv_hardware_option_open(clv_machine **out, const char *text, const char *software, clv_error *err)
+clv_status clv_hardware_option_open(clv_machine **out, const char *profile, const char *software, clv_error *err)
 {
     clv_error why = {0};
     *out = NULL;
-    clv_status status = text ? clv_machine_open(out, text, software, &why) : CLV_OK;
+    clv_status status = profile ? clv_machine_open(out, profile, software, &why) : CLV_OK;
     return clv_as_usage_error("--hardware", status, &why, err);
 }
 

@@ -52,8 +52,9 @@ clv_status clv_grad_reduce_dtype_read(clv_compile_options *compile, bool *f32_gr
                    "pytorch, torch-compile; collectives overlap")
 /* Commands that only run what they compile. */
 #define CLV_COST_MODEL_OPTION(out) CLV_HARDWARE_ROW(out, NULL, "machine that layouts are chosen for")
-/* Opens a profile; text NULL: *out is NULL, the default machine. Free with clv_machine_free. */
-clv_status clv_hardware_option_open(clv_machine **out, const char *text, const char *software, clv_error *err);
+/* Opens a profile; software: an entry of the profile's
+ * "software", or NULL. profile NULL: *out is NULL, the default machine. Free with clv_machine_free. */
+clv_status clv_hardware_option_open(clv_machine **out, const char *profile, const char *software, clv_error *err);
 
 /* ---- running ---- */
 

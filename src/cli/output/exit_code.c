@@ -1,4 +1,4 @@
-/* exit_code.c - exit codes: prints a command's error and maps its status to 0, 1 or 2. */
+/* exit_code.c - prints a command's error and returns its exit code, 1 or 2 (command.c has the last word). */
 #include "cli/output/exit_code.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* exit_code.h - exit codes: prints a command's error and maps its status to 0, 1 or 2.
+/* exit_code.h - prints a command's error and returns its exit code, 1 or 2 (command.c has the last word).
  *
  * Exit codes: 0 done; 1 the work failed (I/O, memory, a peer, a check that found a difference); 2 the request was
  * wrong (unknown flag, bad value, shapes that do not fit).

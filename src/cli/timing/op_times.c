@@ -37,7 +37,7 @@ clv_status clv_op_times_add(clv_table *t, const clv_trace_report *report, clv_er
     }
 }
 
-clv_status clv_op_times_temp_file(char path[], size_t size, clv_error *err)
+clv_status clv_trace_create_temp_file(char path[], size_t size, clv_error *err)
 {
     const char *folder = getenv("TMPDIR");
     snprintf(path, size, "%s/cleave-trace-XXXXXX", folder && *folder ? folder : "/tmp");
@@ -62,7 +62,7 @@ clv_status clv_op_times_end_trace(clv_table *t, clv_session *session, const char
 {
     char own[4096] = "";
     if (!path)
-        CLV_TRY(clv_op_times_temp_file(own, sizeof own, err));
+        CLV_TRY(clv_trace_create_temp_file(own, sizeof own, err));
     clv_status status = clv_trace_write(session, path ? path : own, machine, false, err);
     if (status == CLV_OK && clv_processes_is_first()) /* which has written it */
         status = clv_op_times_add_file(t, path ? path : own, err);

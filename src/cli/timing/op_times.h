@@ -12,8 +12,8 @@ clv_status clv_trace_write(clv_session *session, const char *path, const clv_mac
 clv_status clv_op_times_add(clv_table *t, const clv_trace_report *report, clv_error *err);
 /* The same, of a trace file. */
 clv_status clv_op_times_add_file(clv_table *t, const char *path, clv_error *err);
-/* Creates a temporary file for a trace that is read and then removed. */
-clv_status clv_op_times_temp_file(char path[], size_t size, clv_error *err);
+/* Creates an empty temporary trace file and writes its path to path[size]; the caller unlinks it. */
+clv_status clv_trace_create_temp_file(char path[], size_t size, clv_error *err);
 /* Ends the session's trace and adds that list. path: where the trace is kept; NULL: it is not. */
 clv_status clv_op_times_end_trace(clv_table *t, clv_session *session, const char *path, const clv_machine *machine,
                                   clv_error *err);

@@ -59,7 +59,7 @@ clv_status clv_traced_steps_finalize(clv_traced_steps *t, int64_t steps, clv_err
 clv_status clv_traced_steps_open(clv_traced_steps *t, clv_error *err)
 {
     return t->ops && !t->path && clv_processes_is_first()
-               ? clv_op_times_temp_file(t->temp_path, sizeof t->temp_path, err)
+               ? clv_trace_create_temp_file(t->temp_path, sizeof t->temp_path, err)
                : CLV_OK;
 }
 

@@ -9,7 +9,7 @@
 
 #include "comm/control/failure_detector.h"
 #include "comm/job/mpi_job.h"
-#include "comm/threads/rank_progress.h"
+#include "comm/world/stall_diagnosis.h"
 
 enum { CLV_CONTROL_TOKEN = 16, CLV_CONTROL_MAX_PENDING = 16 };
 

@@ -9,9 +9,9 @@
  *
  * **Messages.** A box is sent as a first message, with a header that identifies the collective, and the elements if
  * they fit (16 KiB). More elements follow in pieces of at most job->max_message_bytes. So a mismatch is found before
- * anything of the box is used. The first members of any two processes exchange a message even if it is empty, so a
- * collective ends only when each process has heard from all others. Where a box is one run of host memory its pieces
- * are sent from and received in place; else they go through staging.
+ * anything of the box is used. The lowest rank of each process in the group exchanges a message with that of every
+ * other process, even an empty one, so a collective ends only when each process has heard from all others. Where a box
+ * is one run of host memory its pieces are sent from and received in place; else they go through staging.
  *
  * **Reductions.** A large all_reduce has two phases: each member receives all members' addends of one slice and sums
  * them in the group's order; then all members receive all slices. Other reductions have one phase: each member receives

@@ -3,7 +3,7 @@
 
 #include "comm/job/mpi_job.h"
 #include "comm/mpi/shm_segment.h"
-#include "comm/threads/rank_progress.h"
+#include "comm/world/stall_diagnosis.h"
 
 enum {
     CLV_MPI_HEADER = 128,           /* bytes reserved for a first message's header */

@@ -1,5 +1,5 @@
 /* barrier.c - group barrier of rank threads (spin, then futex) that checks that all members run the same collective. */
-#include "comm/threads/world.h"
+#include "comm/world/world.h"
 
 #include "base/error.h"
 #include "base/threads/work_stealing.h"

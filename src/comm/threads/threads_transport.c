@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "comm/threads/world.h"
+#include "comm/world/world.h"
 
 /* Largest all_reduce that every rank sums as a whole. In larger ones each rank sums a slice and writes it to all, so
  * that each cache line is fetched from a peer or written to it, not both. */

@@ -1,4 +1,4 @@
-/* generator.h - struct clv_generator, and resizing it for generate_text.c. */
+/* generator.h - struct clv_generator; enlarges its batch and context for generate_text.c. */
 #pragma once
 
 #include <stdbool.h>

@@ -69,7 +69,7 @@ clv_status clv_vocab_parallel_init(clv_vocab_parallel *s, const clv_session *ses
         const clv_shard whole = {.rank = 3, .hi = {logits.type.shape[0], 1, logits.type.shape[2]}};
         return add_shard(&list, &whole, err);
     }
-    CLV_TRY(clv_session_each_owned_box(session, &logits.type, &logits.layout, add_shard, &list, err));
+    CLV_TRY(clv_session_for_each_box_of_process(session, &logits.type, &logits.layout, add_shard, &list, err));
     clv_session_local_ranks(session, &s->first_rank, &last);
     s->ranks = (int)clv_mesh_rank_count(clv_program_mesh(program));
     s->batch = logits.type.shape[0];

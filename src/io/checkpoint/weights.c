@@ -481,14 +481,14 @@ const char *clv_weights_file_name(const clv_weights *w, int i)
     return w->names[i];
 }
 
-const clv_manifest *clv_weights_manifest(const clv_weights *w)
+const clv_manifest *clv_weights_sharded_manifest(const clv_weights *w)
 {
     return w->shards != NULL ? clv_sharded_checkpoint_manifest(w->shards) : NULL;
 }
 
 bool clv_weights_owns(const clv_weights *w, const char *name)
 {
-    const clv_manifest *m = clv_weights_manifest(w);
+    const clv_manifest *m = clv_weights_sharded_manifest(w);
     bool owns = strcmp(name, clv_weights_index_name) == 0 || strcmp(name, clv_manifest_name) == 0 ||
                 file_named(w, name) != NULL;
 
@@ -502,7 +502,7 @@ bool clv_weights_owns(const clv_weights *w, const char *name)
 
 clv_status clv_weights_index_json(char **text, const clv_weights *w, clv_error *err)
 {
-    const clv_manifest *m = clv_weights_manifest(w);
+    const clv_manifest *m = clv_weights_sharded_manifest(w);
     char path[CLV_PATH_SIZE];
     size_t size = 0;
 

@@ -48,8 +48,8 @@ int64_t clv_weights_missing(const clv_weights *weights, const char **first);
 int clv_weights_file_count(const clv_weights *weights);
 const clv_safetensors *clv_weights_file(const clv_weights *weights, int i);
 const char *clv_weights_file_name(const clv_weights *weights, int i);
-/* Returns the manifest of a sharded checkpoint; NULL for other weights. */
-const clv_manifest *clv_weights_manifest(const clv_weights *weights);
+/* Returns the manifest (cleave.json) of a sharded checkpoint; NULL for other weights. */
+const clv_manifest *clv_weights_sharded_manifest(const clv_weights *weights);
 /* Returns whether a file name belongs to the weights, as they are or as they would be when merged. */
 bool clv_weights_owns(const clv_weights *weights, const char *name);
 

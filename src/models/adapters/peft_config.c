@@ -8,7 +8,7 @@
 #include <strings.h>
 
 #include "base/error.h"
-#include "models/config/config_fields.h"
+#include "models/config/config_readers.h"
 #include "models/config/config_keys.h"
 
 static const double most_dropout = 0.999999;

@@ -1,4 +1,7 @@
-/* checkpoint.c - the public checkpoint API: reads, writes, compares, shards, merges and saves checkpoints. */
+/* checkpoint.c - the public checkpoint API: opens checkpoints and reads their tensors, compares tensor names with a
+ * model's, writes tensors, converts between Hugging Face folders and one file a rank (shard, merge), and saves the
+ * model or the adapters of a session.
+ */
 #include "cleave/checkpoint.h"
 
 #include <stdio.h>
@@ -118,13 +121,13 @@ const char *clv_checkpoint_file(const clv_checkpoint *c, int i, int64_t *bytes)
 
 const clv_mesh *clv_checkpoint_mesh(const clv_checkpoint *c)
 {
-    const clv_manifest *m = c ? clv_weights_manifest(c->weights) : NULL;
+    const clv_manifest *m = c ? clv_weights_sharded_manifest(c->weights) : NULL;
     return m ? &m->mesh : NULL;
 }
 
 int clv_checkpoint_rank_file(char *out, size_t size, int64_t *bytes, const clv_checkpoint *c, int64_t rank)
 {
-    const clv_manifest *m = c ? clv_weights_manifest(c->weights) : NULL;
+    const clv_manifest *m = c ? clv_weights_sharded_manifest(c->weights) : NULL;
     if (!m || rank < 0 || rank >= m->n_ranks)
         return 0;
     if (bytes)
@@ -425,7 +428,7 @@ clv_status clv_checkpoint_merge(const char *from, const char *to, const clv_conv
     if (clv_peft_is_adapter_folder(from))
         return merge_adapters(from, to, &o, err);
     CLV_TRY(clv_weights_open(&weights, from, err));
-    clv_status status = clv_weights_manifest(weights)
+    clv_status status = clv_weights_sharded_manifest(weights)
                             ? convert(from, weights, to, write_merged, NULL, &o, err)
                             : clv_fail(err, CLV_EINVAL, "%s: has no %s; valid: a folder that cleave shard made", from,
                                        clv_manifest_name);

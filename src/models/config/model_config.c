@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "io/files/file.h"
-#include "models/config/config_fields.h"
+#include "models/config/config_readers.h"
 #include "models/config/config_keys.h"
 #include "models/families/family_registry.h"
 #include "tensor/parse_print.h"

@@ -111,8 +111,9 @@ static const clv_parameter_row parameters[] = {
     {"lm_head.norm.bias", HEAD "transform.LayerNorm.bias", CLV_PARAMETER_AS_IS, "", .out = "M",
      .when = clv_model_has_head},
     {"lm_head.bias", HEAD "bias", CLV_PARAMETER_AS_IS, "", .out = "V", .when = clv_model_is_tied},
-    {"lm_head.bias", HEAD "decoder.bias", CLV_PARAMETER_AS_IS, "", .out = "V", .when = clv_model_is_untied},
-    {"lm_head.weight", HEAD "decoder.weight", CLV_PARAMETER_LINEAR, "M", .out = "V", .when = clv_model_is_untied},
+    {"lm_head.bias", HEAD "decoder.bias", CLV_PARAMETER_AS_IS, "", .out = "V", .when = clv_config_has_own_lm_head},
+    {"lm_head.weight", HEAD "decoder.weight", CLV_PARAMETER_LINEAR, "M", .out = "V",
+     .when = clv_config_has_own_lm_head},
     {0},
 };
 

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "graph/graph.h"
-#include "models/config/config_fields.h"
+#include "models/config/config_readers.h"
 #include "models/families/family_registry.h"
 
 enum { LAYER_DIGITS = 20 };

@@ -170,7 +170,8 @@ static const clv_parameter_row parameters[] = {
      .when = clv_model_has_head},
     {"lm_head.norm.bias", "lm_head.layer_norm.bias", CLV_PARAMETER_AS_IS, "", .out = "M", .when = clv_model_has_head},
     {"lm_head.bias", "lm_head.bias", CLV_PARAMETER_AS_IS, "", .out = "V", .when = clv_model_has_head},
-    {"lm_head.weight", "lm_head.decoder.weight", CLV_PARAMETER_LINEAR, "M", .out = "V", .when = clv_model_is_untied},
+    {"lm_head.weight", "lm_head.decoder.weight", CLV_PARAMETER_LINEAR, "M", .out = "V",
+     .when = clv_config_has_own_lm_head},
     {0},
 };
 

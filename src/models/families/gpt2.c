@@ -1,7 +1,7 @@
 /* gpt2.c - GPT-2 family (GPT2LMHeadModel): learned positions, LayerNorm, biases, fused Conv1D projections (Radford et
  * al. 2019).
  *
- * Its products are stored as [in, out] (Conv1D), with q, k and v side by side in one tensor.
+ * Its linear weights are stored as [in, out] (Conv1D), with q, k and v side by side in one tensor.
  * Refused in config.json: attention that is not scaled by 1/sqrt(D) alone, or computed in another dtype.
  */
 #include "models/families/model_family.h"
@@ -101,7 +101,7 @@ static const clv_parameter_row parameters[] = {
     {"layers.%.mlp.down.bias", "transformer.h.%.mlp.c_proj.bias", CLV_PARAMETER_AS_IS, "", .out = "M"},
     {"final_norm.weight", "transformer.ln_f.weight", CLV_PARAMETER_AS_IS, "", .out = "M"},
     {"final_norm.bias", "transformer.ln_f.bias", CLV_PARAMETER_AS_IS, "", .out = "M"},
-    {"lm_head.weight", "lm_head.weight", CLV_PARAMETER_LINEAR, "M", .out = "V", .when = clv_model_is_untied},
+    {"lm_head.weight", "lm_head.weight", CLV_PARAMETER_LINEAR, "M", .out = "V", .when = clv_config_has_own_lm_head},
     {0},
 };
 

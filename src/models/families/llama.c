@@ -5,7 +5,7 @@
  */
 #include <stdio.h>
 
-#include "models/config/config_fields.h"
+#include "models/config/config_readers.h"
 #include "models/families/llama_common.h"
 
 /* Llama's attention has no window. transformers (5) gives its cache one all the same where config.json says so, so that

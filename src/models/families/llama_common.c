@@ -160,6 +160,6 @@ const clv_parameter_row clv_llama_parameters[] = {
      .when = clv_model_has_mlp_bias},
     {"layers.%.mlp.down.weight", "model.layers.%.mlp.down_proj.weight", CLV_PARAMETER_LINEAR, "F", .out = "M"},
     {"final_norm.weight", "model.norm.weight", CLV_PARAMETER_AS_IS, "", .out = "M"},
-    {"lm_head.weight", "lm_head.weight", CLV_PARAMETER_LINEAR, "M", .out = "V", .when = clv_model_is_untied},
+    {"lm_head.weight", "lm_head.weight", CLV_PARAMETER_LINEAR, "M", .out = "V", .when = clv_config_has_own_lm_head},
     {0},
 };

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "io/json/json.h"
-#include "models/config/config_fields.h"
+#include "models/config/config_readers.h"
 #include "models/weights/parameter_map.h"
 
 /* Inputs of a graph; CLV_NONE: not in this graph. */

@@ -91,7 +91,7 @@ static clv_status save_parameters(saving *s, clv_error *err)
         s->name = parameter.name;
         s->dtype = state.type.dtype;
         if (status == CLV_OK)
-            status = clv_session_each_owned_box(s->session, &state.type, &state.layout, save_box, s, err);
+            status = clv_session_for_each_box_of_process(s->session, &state.type, &state.layout, save_box, s, err);
     }
     free_room(s);
     return status;

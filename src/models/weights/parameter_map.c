@@ -23,7 +23,7 @@ enum {
 
 static const char head_name[] = "lm_head.weight"; /* of an output projection that is not tied */
 
-bool clv_model_is_untied(const clv_model_config *model)
+bool clv_config_has_own_lm_head(const clv_model_config *model)
 {
     return !model->tie_word_embeddings && !model->headless;
 }

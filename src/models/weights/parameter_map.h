@@ -42,7 +42,7 @@ static inline const char *clv_parameter_row_tensor(const clv_parameter_row *row,
 }
 
 /* For rows: models with an output projection of their own, and with biases. */
-bool clv_model_is_untied(const clv_model_config *model);
+bool clv_config_has_own_lm_head(const clv_model_config *model);
 bool clv_model_is_tied(const clv_model_config *model);
 bool clv_model_has_head(const clv_model_config *model);
 bool clv_model_has_qkv_bias(const clv_model_config *model);

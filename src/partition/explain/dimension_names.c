@@ -1,9 +1,9 @@
 /* dimension_names.c - propagates dimension names (batch, heads) through ops, for explanations.
  *
  * In: annotations of values (clv_value_annotation) and rules of ops. Out: dim_names of values and factor_names of the
- * current op. A factor has the name of an operand's dimension that consists of it alone, else its own name; a result's
- * dimension that of its factor, or of an operand's dimension with the same factors. A gradient's dimensions have the
- * names of its primal's: ops of the backward pass do not have factors for all of them.
+ * current op. A factor is named after an operand dimension that consists of this factor alone, else by the rule. A
+ * result dimension is named after its factor; if it has several, after an operand dimension with the same ones. The
+ * dimensions of a gradient are named as in its primal: ops of the backward pass do not have factors for all of them.
  */
 #include <string.h>
 

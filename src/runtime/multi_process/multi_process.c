@@ -4,16 +4,17 @@
 #include "runtime/session/run_bindings.h"
 #include "runtime/session/session_internal.h"
 
-clv_status clv_session_each_owned_box(const clv_session *session, const clv_type *type, const clv_layout *layout,
-                                      clv_owned_box_fn *take, void *arg, clv_error *err)
+clv_status clv_session_for_each_box_of_process(const clv_session *session, const clv_type *type,
+                                               const clv_layout *layout, clv_owned_box_fn *callback, void *arg,
+                                               clv_error *err)
 {
     clv_shard box = clv_box_of_type(type);
     if (!clv_session_is_multi_process(session))
-        return take(arg, &box, err);
+        return callback(arg, &box, err);
     for (int r = session->first_local_rank; r < session->first_local_rank + session->n_local_ranks; r++) {
         box = clv_layout_shard(layout, &session->mesh, type->shape, r);
         if (clv_shard_elems(&box) > 0 && clv_rank_is_first_replica(layout, &session->mesh, type->shape, r))
-            CLV_TRY(take(arg, &box, err));
+            CLV_TRY(callback(arg, &box, err));
     }
     return CLV_OK;
 }

@@ -15,11 +15,12 @@ bool clv_session_rank_is_process_leader(const clv_session *session, int rank);
 /* The ranks of this process: [*first, *last). */
 void clv_session_local_ranks(const clv_session *session, int *first, int *last);
 
-/* Calls `take` for each box of a tensor that this process has to write or send, so that all processes together cover
- * each element once; for the whole tensor if all ranks are in this process. */
+/* Calls `callback` for each box of a tensor that this process has to write or send, so that all processes together
+ * cover each element once; for the whole tensor if all ranks are in this process. */
 typedef clv_status clv_owned_box_fn(void *arg, const clv_shard *box, clv_error *err);
-clv_status clv_session_each_owned_box(const clv_session *session, const clv_type *type, const clv_layout *layout,
-                                      clv_owned_box_fn *take, void *arg, clv_error *err);
+clv_status clv_session_for_each_box_of_process(const clv_session *session, const clv_type *type,
+                                               const clv_layout *layout, clv_owned_box_fn *callback, void *arg,
+                                               clv_error *err);
 
 /* Whether the ranks of every process hold the whole of a tensor in this layout. */
 bool clv_session_each_process_has_all(const clv_session *session, const clv_type *type, const clv_layout *layout);
@@ -38,10 +39,10 @@ clv_status clv_session_read_local(const clv_session *session, const char *name, 
 clv_status clv_session_reload_local(clv_session *session, clv_state_source *source, void *arg, clv_error *err);
 
 /* Copies the states that the filter wants, of this process's ranks, into a session that can only be read: another
- * thread may call clv_session_state, clv_session_each_owned_box and clv_session_read_local on it while the ranks run
- * on. Each rank copies its own shards on its own thread; of replicas only the first rank does. clv_session_rank_bytes
- * of the snapshot is what rank 0 copies, the most of any rank. Free with clv_session_free. @return CLV_ENOMEM, which
- * does not poison the session; clv_session_run's */
+ * thread may call clv_session_state, clv_session_for_each_box_of_process and clv_session_read_local on it while the
+ * ranks run on. Each rank copies its own shards on its own thread; of replicas only the first rank does.
+ * clv_session_rank_bytes of the snapshot is what rank 0 copies, the most of any rank. Free with clv_session_free.
+ * @return CLV_ENOMEM, which does not poison the session; clv_session_run's */
 typedef bool clv_state_filter(const void *arg, const char *name);
 clv_status clv_session_snapshot(clv_session **out, const clv_session *session, clv_state_filter *wants, const void *arg,
                                 clv_error *err);

@@ -176,7 +176,7 @@ static clv_status encode(const void *data, clv_text_span pre_token, clv_token_id
         pre_token.size + model->prefix.size * pre_token.size + model->suffix.size; /* symbols, if all are bytes */
     int64_t whole = model->ignore_merges ? clv_vocab_find(model->vocab, pre_token) : -1;
     if (whole >= 0)
-        return clv_token_ids_add(out, whole, err);
+        return clv_token_ids_append(out, whole, err);
     work w = {.symbol = malloc((size + 1) * sizeof *w.symbol), .heap = malloc(3 * (size + 1) * sizeof *w.heap)};
     clv_status status = w.symbol && w.heap ? CLV_OK : clv_fail_memory(err, "a text", (size + 1) * sizeof *w.symbol);
     if (status == CLV_OK)
@@ -184,7 +184,7 @@ static clv_status encode(const void *data, clv_text_span pre_token, clv_token_id
     if (status == CLV_OK)
         merge_symbols(&w, model);
     for (int64_t i = 0; status == CLV_OK && w.n > 0 && i >= 0; i = w.symbol[i].next)
-        status = clv_token_ids_add(out, w.symbol[i].id, err);
+        status = clv_token_ids_append(out, w.symbol[i].id, err);
     free(w.symbol);
     free(w.heap);
     return status;

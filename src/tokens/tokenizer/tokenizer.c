@@ -169,7 +169,7 @@ static clv_status split_at_added_tokens(const clv_tokenizer *t, const clv_trie *
         clv_pre_token rest = {clv_text_span_of(text.text + from, begin - from), pre_token->first && from == 0};
         if (begin > from)
             CLV_TRY(between(t, &rest, ids, err));
-        CLV_TRY(clv_token_ids_add(ids, t->added[which].id, err));
+        CLV_TRY(clv_token_ids_append(ids, t->added[which].id, err));
         from = end;
     }
     clv_pre_token rest = {clv_text_span_of(text.text + from, text.size - from), pre_token->first && from == 0};
@@ -189,7 +189,7 @@ static clv_status encode_raw(const clv_tokenizer *t, const clv_pre_token *pre_to
 static clv_status add_special(clv_token_ids *ids, const clv_special_ids *special, clv_error *err)
 {
     for (int i = 0; i < special->n; i++)
-        CLV_TRY(clv_token_ids_add(ids, special->id[i], err));
+        CLV_TRY(clv_token_ids_append(ids, special->id[i], err));
     return CLV_OK;
 }
 

@@ -58,10 +58,10 @@ static clv_status add_token(clv_token_ids *out, const unigram *model, clv_text_s
     int64_t id = clv_vocab_find(model->vocab, text);
     if (id < 0 && model->byte_fallback && clv_byte_fallback_ids_cover(&model->byte, text)) {
         for (size_t i = 0; i < text.size; i++)
-            CLV_TRY(clv_token_ids_add(out, model->byte.id[(unsigned char)text.text[i]], err));
+            CLV_TRY(clv_token_ids_append(out, model->byte.id[(unsigned char)text.text[i]], err));
         return CLV_OK;
     }
-    return clv_token_ids_add(out, id >= 0 ? id : model->unknown, err);
+    return clv_token_ids_append(out, id >= 0 ? id : model->unknown, err);
 }
 
 /* Adds the tokens of the best segmentation; a run of unknown ones is one token. */

@@ -136,7 +136,7 @@ bool clv_byte_fallback_ids_cover(const clv_byte_fallback_ids *bytes, clv_text_sp
     return all;
 }
 
-clv_status clv_token_ids_add(clv_token_ids *ids, int64_t id, clv_error *err)
+clv_status clv_token_ids_append(clv_token_ids *ids, int64_t id, clv_error *err)
 {
     CLV_TRY(clv_grow(&ids->id, &ids->capacity, ids->n + 1, sizeof *ids->id, "token ids", err));
     ids->id[ids->n++] = id;

@@ -60,4 +60,4 @@ typedef struct clv_token_ids {
     int64_t n, capacity;
     int64_t *id;
 } clv_token_ids;
-clv_status clv_token_ids_add(clv_token_ids *ids, int64_t id, clv_error *err);
+clv_status clv_token_ids_append(clv_token_ids *ids, int64_t id, clv_error *err);

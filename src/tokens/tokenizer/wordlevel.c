@@ -17,7 +17,7 @@ static clv_status encode(const void *data, clv_text_span pre_token, clv_token_id
 {
     const word_level *model = data;
     int64_t id = clv_vocab_find(model->vocab, pre_token);
-    return clv_token_ids_add(out, id >= 0 ? id : model->unknown, err);
+    return clv_token_ids_append(out, id >= 0 ? id : model->unknown, err);
 }
 
 const clv_token_model clv_token_model_word_level = {

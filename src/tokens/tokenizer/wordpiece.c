@@ -43,12 +43,12 @@ static clv_status encode(const void *data, clv_text_span pre_token, clv_token_id
         known = n > 0;
         at += n;
         if (known)
-            CLV_TRY(clv_token_ids_add(out, id, err));
+            CLV_TRY(clv_token_ids_append(out, id, err));
     }
     if (at == pre_token.size)
         return CLV_OK;
     out->n = before;
-    return clv_token_ids_add(out, model->unknown, err);
+    return clv_token_ids_append(out, model->unknown, err);
 }
 
 const clv_token_model clv_token_model_word_piece = {

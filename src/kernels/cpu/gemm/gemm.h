@@ -60,8 +60,8 @@ typedef struct clv_gemm_args {
  * shape needs no more. */
 size_t clv_gemm_workspace(const clv_gemm_args *args);
 
-/* Generates the code of oneDNN's f32 kernels, if this CPU uses them, once in a process. Otherwise oneDNN does so in the
- * first product, and ends the process if memory is out.
+/* JIT-compiles oneDNN's f32 kernels once in a process; does nothing on a CPU that does not use them. Without this call
+ * oneDNN does so in the first product, and ends the process if memory is out.
  * @return CLV_ENOMEM; the next call tries again */
 clv_status clv_gemm_prepare(clv_error *err);
 

@@ -1,7 +1,7 @@
 /* world_failure.c - failure of a world: records the first error, wakes all ranks, writes timeout and mismatch
  * messages.
  */
-#include "comm/threads/world.h"
+#include "comm/world/world.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "base/error.h"
-#include "comm/threads/rank_progress.h"
+#include "comm/world/stall_diagnosis.h"
 
 enum { QUIESCE_NS = 80000000, VOTE_NS = 60000000 /* timeout until all members have come to a mismatched collective */ };
 

@@ -1,5 +1,5 @@
 /* world.c - creates and frees a world of ranks; registers group sets (process groups). */
-#include "comm/threads/world.h"
+#include "comm/world/world.h"
 
 #include <stdlib.h>
 #include <string.h>

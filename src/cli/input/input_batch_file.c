@@ -1,5 +1,7 @@
-/* token_ids_file.c - input file of a model: safetensors with ids, mask and token_types, checked against the model. */
-#include "cli/input/token_ids_file.h"
+/* input_batch_file.c - reads a command's input batch from safetensors (ids [B,S], optional mask and token_types),
+ * checks it against the model, and makes the next-token labels.
+ */
+#include "cli/input/input_batch_file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,17 +9,17 @@
 #include "cleave/checkpoint.h"
 #include "cli/parser/did_you_mean.h"
 
-void clv_token_ids_free(clv_token_ids *ids)
+void clv_input_batch_free(clv_input_batch *ids)
 {
     free(ids->ids);
     free(ids->labels);
     free(ids->token_types);
     free(ids->mask);
-    *ids = (clv_token_ids){0};
+    *ids = (clv_input_batch){0};
 }
 
 /* An int64 tensor [B,S] of the file, the caller's to free. The first one says what B and S are. */
-static clv_status read_rows(int64_t **out, clv_token_ids *b, const clv_checkpoint *file, const char *name,
+static clv_status read_rows(int64_t **out, clv_input_batch *b, const clv_checkpoint *file, const char *name,
                             const char *where, clv_error *err)
 {
     clv_tensor_info t = {.size = sizeof t};
@@ -42,7 +44,7 @@ static clv_status read_rows(int64_t **out, clv_token_ids *b, const clv_checkpoin
 }
 
 /* Each token's label is the next one; none behind the last, and none that is padding or follows it. */
-static void make_labels(clv_token_ids *b)
+static void make_labels(clv_input_batch *b)
 {
     for (int64_t i = 0; i < b->rows * b->columns; i++) {
         bool last = i % b->columns == b->columns - 1;
@@ -51,7 +53,8 @@ static void make_labels(clv_token_ids *b)
     }
 }
 
-static clv_status take_ids(clv_token_ids *b, const int64_t *ids, int64_t vocabulary, const char *where, clv_error *err)
+static clv_status take_ids(clv_input_batch *b, const int64_t *ids, int64_t vocabulary, const char *where,
+                           clv_error *err)
 {
     size_t n = (size_t)(b->rows * b->columns) + 1;
     b->ids = calloc(n, sizeof *b->ids);
@@ -69,7 +72,7 @@ static clv_status take_ids(clv_token_ids *b, const int64_t *ids, int64_t vocabul
     return CLV_OK;
 }
 
-static clv_status take_token_types(clv_token_ids *b, const int64_t *types, int64_t kinds, const char *where,
+static clv_status take_token_types(clv_input_batch *b, const int64_t *types, int64_t kinds, const char *where,
                                    clv_error *err)
 {
     int64_t n = b->rows * b->columns;
@@ -88,7 +91,7 @@ static clv_status take_token_types(clv_token_ids *b, const int64_t *types, int64
     return CLV_OK;
 }
 
-static clv_status take_mask(clv_token_ids *b, const int64_t *mask, const char *where, clv_error *err)
+static clv_status take_mask(clv_input_batch *b, const int64_t *mask, const char *where, clv_error *err)
 {
     int64_t n = b->rows * b->columns;
     b->mask = malloc((size_t)n);
@@ -124,7 +127,7 @@ static clv_status check_names(const clv_checkpoint *file, const char *where, clv
     return CLV_OK;
 }
 
-static clv_status read_tensors(clv_token_ids *b, const clv_checkpoint *file, const char *where,
+static clv_status read_tensors(clv_input_batch *b, const clv_checkpoint *file, const char *where,
                                const clv_model_info *model, clv_error *err)
 {
     int64_t *ids = NULL, *mask = NULL, *types = NULL;
@@ -146,17 +149,17 @@ static clv_status read_tensors(clv_token_ids *b, const clv_checkpoint *file, con
     return status;
 }
 
-clv_status clv_token_ids_read(clv_token_ids *out, const char *path, const clv_model_info *model,
-                              bool allow_other_tensors, clv_error *err)
+clv_status clv_input_batch_read(clv_input_batch *out, const char *path, const clv_model_info *model,
+                                bool allow_other_tensors, clv_error *err)
 {
     clv_checkpoint *file;
-    *out = (clv_token_ids){0};
+    *out = (clv_input_batch){0};
     CLV_TRY(clv_checkpoint_open(&file, path, NULL, err));
     clv_status status = allow_other_tensors ? CLV_OK : check_names(file, path, err);
     if (status == CLV_OK)
         status = read_tensors(out, file, path, model, err);
     clv_checkpoint_close(file);
     if (status != CLV_OK)
-        clv_token_ids_free(out);
+        clv_input_batch_free(out);
     return status;
 }

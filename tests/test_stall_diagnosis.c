@@ -1,11 +1,11 @@
-/* test_rank_progress.c - stall diagnosis after a timeout: the culprit is the rank that is behind, and not one that
+/* test_stall_diagnosis.c - stall diagnosis after a timeout: the culprit is the rank that is behind, and not one that
  * itself waits for it.
  */
 #include <string.h>
 #include <time.h>
 
 #include "cleave/spmd.h"
-#include "comm/threads/rank_progress.h"
+#include "comm/world/stall_diagnosis.h"
 #include "must.h"
 #include "unit_test.h"
 

@@ -1,9 +1,9 @@
-/* rank_progress.h - progress of every rank (current collective, awaited members) and stall diagnosis: which rank is the
- * culprit. Private to src/comm.
+/* stall_diagnosis.h - progress of every rank (current collective, awaited members) and stall diagnosis: which rank is
+ * the culprit. Private to src/comm.
  */
 #pragma once
 
-#include "comm/threads/world.h"
+#include "comm/world/world.h"
 
 /* A rank's progress, as its process reports it. Collectives are counted over all group sets, which all ranks do alike;
  * "the collective" is the one that the rank is in, or was in last. */

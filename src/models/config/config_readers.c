@@ -1,7 +1,7 @@
-/* config_fields.c - parsers for config.json fields that families share: sizes, activation, RoPE scaling, special
+/* config_readers.c - parsers for config.json fields that families share: sizes, activation, RoPE scaling, special
  * tokens.
  */
-#include "models/config/config_fields.h"
+#include "models/config/config_readers.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* rank_progress.c - reads a rank's progress; finds the culprit of a timeout by following who waits for whom. */
-#include "comm/threads/rank_progress.h"
+/* stall_diagnosis.c - reads a rank's progress; finds the culprit of a timeout by following who waits for whom. */
+#include "comm/world/stall_diagnosis.h"
 
 #include <stdio.h>
 #include <string.h>

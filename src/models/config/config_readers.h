@@ -1,4 +1,4 @@
-/* config_fields.h - parsers for config.json fields that families share: sizes, activation, RoPE scaling, special
+/* config_readers.h - parsers for config.json fields that families share: sizes, activation, RoPE scaling, special
  * tokens. Every message names the file and the key.
  */
 #pragma once
