@@ -19,6 +19,7 @@ RANGES = {
 }  # fmt: skip
 FLOPS = (1e10, 1e17)
 LINK = {"alpha_s": (1e-7, 1e-3), "bytes_per_s": (5e7, 5e12)}
+SHARE = (1e-3, 1)
 SOURCE = 80  # characters: a data sheet and what was measured cannot be named in fewer
 DTYPES = ("f64", "f32", "f16", "bf16")
 
@@ -46,6 +47,8 @@ def faults_of_links(profile):
             continue
         for key, limits in LINK.items():
             found += outside(f'"{link}": {key}', figures[key], limits)
+        for ranks, share in figures.get("share", []):
+            found += outside(f'"{link}": share of {ranks} ranks', share, SHARE)
     if not found and "network" in profile:
         inside, across = profile["host"], profile["network"]
         if across["bytes_per_s"] > inside["bytes_per_s"] or across["alpha_s"] < inside["alpha_s"]:

@@ -96,12 +96,13 @@ profiles=$tree/profiles
 mkdir "$profiles"
 cp "$here"/../data/profiles/h200.json "$profiles/h200.json"
 "$here/check_profiles.py" "$profiles"
-sed 's/"host": {/"hots": 1, "host": {/; s/"source": "[^"]*"/"source": "a shop"/
+sed 's/"host": {/"hots": 1, "host": {"share": [[8, 0]], /; s/"source": "[^"]*"/"source": "a shop"/
     s/"efficiency": 0.6/"efficiency": 60/' "$profiles/h200.json" >"$profiles/h300.json"
 if out=$("$here/check_profiles.py" "$profiles"); then echo "not refused: a profile without source"; exit 1; fi
 want='profiles: h300.json: unknown key "hots"
 profiles: h300.json: "name" is '"'h200'; valid: the name of the file, 'h300'"'
 profiles: h300.json: "source" has fewer than 80 characters; valid: where each figure is from
-profiles: h300.json: "efficiency" is 60; valid: 0.2 to 0.95'
+profiles: h300.json: "efficiency" is 60; valid: 0.2 to 0.95
+profiles: h300.json: "host": share of 8 ranks is 0; valid: 0.001 to 1'
 [ "$out" = "$want" ] || { echo "said of a profile: $out"; exit 1; }
 echo "layers: as they should be"

@@ -52,8 +52,16 @@ static void test_refused(void **state)
     refused("\"host\":{\"alpha_s\":1e-6,", "\"host\":{", "\"host\": \"alpha_s\" is missing");
     refused("\"network\":{\"alpha_s\":1e-3,\"bytes_per_s\":1e6},", "", "\"network\" is missing");
     refused("\"name\":\"n\"", "\"name\":\"n\",\"speed\":1", "unknown key \"speed\"; valid: name, source");
-    refused("\"name\":\"n\"", "\"name\":\"n\",\"speed\":1", ", fragmentation, published"); /* the last, too */
+    refused("\"name\":\"n\"", "\"name\":\"n\",\"speed\":1", ", published, collectives"); /* the last, too */
     refused("\"efficiency\":0.5", "\"overlap\":\"some\"", "\"overlap\" is \"some\"; valid: all, weights");
+    refused("\"efficiency\":0.5", "\"collectives\":\"tree\"", "\"collectives\" is \"tree\"; valid: ranks, root");
+    refused("\"bytes_per_s\":1e7", "\"bytes_per_s\":1e7,\"shares\":1",
+            "\"host\": unknown key \"shares\"; valid: alpha_s");
+    refused("\"bytes_per_s\":1e7", "\"bytes_per_s\":1e7,\"share\":1", "\"host\": \"share\" must be a list of 1 to 16");
+    refused("\"bytes_per_s\":1e6", "\"bytes_per_s\":1e6,\"share\":[[2,1],[2,1]]", "pair 2 must be [ranks, share]");
+    refused("\"bytes_per_s\":1e6", "\"bytes_per_s\":1e6,\"share\":[[2,1.5]]", "pair 1 has share 1.5; valid: at most 1");
+    refused("\"bytes_per_s\":1e6", "\"bytes_per_s\":1e6,\"share\":[[2,0.5],[4,0.6]]",
+            "pair 2 has share 0.6; valid: at");
     refused("[10000,1e8]", "[100,1e8]", "pair 2 must be [work, rate]");
     refused("[[100,1e6],[10000,1e8]]", "[]", "must be a list of 1 to 16 pairs");
     refused("[10000,1e8]", "[10000,0]", "pair 2 must be");
@@ -89,6 +97,8 @@ static void test_written_as_read(void **state)
     clv_machine *p = parse(valid);
     p->logit_bytes = 4;
     p->fragmentation = 0.25;
+    p->through_root = true;
+    p->network_share = (clv_rate){.n = 2, .work = {4, 8}, .rate = {1, 0.5}};
     p->op_traffic = (clv_op_factors){1, {{"rope", 5}}};
     snprintf(path, sizeof path, "%s/test_machine_profile.json", getenv("CLV_BUILD_DIR"));
     assert_int_equal(clv_machine_write(p, path, &err), CLV_OK);
@@ -106,6 +116,8 @@ static void test_written_as_read(void **state)
     close_to(clv_machine_rate(q, "map", CLV_F32, 10000, 0), 1e8);
     close_to(q->logit_bytes, 4);
     close_to(q->fragmentation, 0.25);
+    assert_true(q->through_root && q->host_share.n == 0 && q->network_share.n == 2);
+    close_to(clv_rate_at(&q->network_share, 8), 0.5);
     close_to(clv_op_factor(&q->op_traffic, "rope", 1), 5);
     remove(path);
     clv_machine_free(p);
@@ -279,6 +291,48 @@ static void test_across_hosts(void **state)
         close_to(step_seconds("a=2,b=4", true, all[i]), 1e-3 + gathered / 2 / 1e6);
         clv_machine_free(all[i]);
     }
+}
+
+/* A link is divided among the ranks that use it: those of a host, or all of the mesh for the network. */
+static void test_shared_links(void **state)
+{
+    const double reduced = 8 * 1024 * 4;
+    static const char *const meshes[] = {"a=2", "a=4", "b=2,a=4", "a=8", "a=16", "a=2,b=8"};
+    clv_machine *p = parse(valid), *q = parse(valid);
+    q->host_share = q->network_share = (clv_rate){.n = 2, .work = {1, 1024}, .rate = {1, 1}};
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)
+        assert_true(step_seconds(meshes[i], false, p) == step_seconds(meshes[i], false, q));
+    q->host_share = (clv_rate){.n = 2, .work = {1, 4}, .rate = {1, 0.25}}; /* a bus: as much together as alone */
+    q->network_share = (clv_rate){.n = 2, .work = {8, 16}, .rate = {1, 0.5}};
+    close_to(step_seconds("a=2", false, q), 1e-6 + 2 * reduced / 2 / (1e7 / 2));
+    close_to(step_seconds("a=4", false, q), 1e-6 + 2 * reduced * 3 / 4 / (1e7 / 4));
+    close_to(step_seconds("b=2,a=4", false, q), 1e-6 + 2 * reduced * 3 / 4 / (1e7 / 4)); /* each host has a bus */
+    close_to(step_seconds("a=8", false, q), 1e-3 + 2 * reduced * 7 / 8 / 1e6);
+    close_to(step_seconds("a=2,b=8", false, q), 1e-3 + 2 * reduced / 2 / (1e6 / 2)); /* 8 groups at once */
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        double before = step_seconds(meshes[i], false, q);
+        for (int k = 0; k < 2; k++) {
+            q->host_share.rate[k] /= 2;
+            q->network_share.rate[k] /= 2;
+        }
+        assert_true(step_seconds(meshes[i], false, q) > before); /* less of it takes longer */
+    }
+    clv_machine_free(p);
+    clv_machine_free(q);
+}
+
+/* A root receives from each of the others and sends to each, one after the other: over n ranks n times the bytes. */
+static void test_through_root(void **state)
+{
+    const double reduced = 8 * 1024 * 4, gathered = 24 * 1024 * 4;
+    clv_machine *p = parse(valid);
+    p->through_root = true;
+    close_to(step_seconds("a=2", false, p), 2e-6 + 2 * reduced / 1e7);
+    close_to(step_seconds("a=4", false, p), 6e-6 + 6 * reduced / 1e7);
+    close_to(step_seconds("a=4", true, p), 6e-6 + 3 * gathered / 1e7);
+    close_to(step_seconds("a=8", false, p), 14e-3 + 14 * reduced / 1e6);
+    close_to(step_seconds("a=2,b=4", true, p), 2e-3 + gathered / 1e6); /* groups of two: a root each */
+    clv_machine_free(p);
 }
 
 /* The link that measurements lie on, and one near them. */
@@ -460,10 +514,11 @@ static void test_crowded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused),  cmocka_unit_test(test_rates),      cmocka_unit_test(test_default),
-        cmocka_unit_test(test_cpu),      cmocka_unit_test(test_measured),   cmocka_unit_test(test_written_as_read),
-        cmocka_unit_test(test_shipped),  cmocka_unit_test(test_rings),      cmocka_unit_test(test_across_hosts),
-        cmocka_unit_test(test_link_fit), cmocka_unit_test(test_efficiency), cmocka_unit_test(test_whose_rates),
-        cmocka_unit_test(test_slices),   cmocka_unit_test(test_crowded),    cmocka_unit_test(test_software)};
+        cmocka_unit_test(test_refused),      cmocka_unit_test(test_rates),       cmocka_unit_test(test_default),
+        cmocka_unit_test(test_cpu),          cmocka_unit_test(test_measured),    cmocka_unit_test(test_written_as_read),
+        cmocka_unit_test(test_shipped),      cmocka_unit_test(test_rings),       cmocka_unit_test(test_across_hosts),
+        cmocka_unit_test(test_link_fit),     cmocka_unit_test(test_efficiency),  cmocka_unit_test(test_whose_rates),
+        cmocka_unit_test(test_slices),       cmocka_unit_test(test_crowded),     cmocka_unit_test(test_software),
+        cmocka_unit_test(test_shared_links), cmocka_unit_test(test_through_root)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -549,8 +549,8 @@ static double seconds_on(const clv_reshard_plan *plan, const clv_mesh *mesh, con
     clv_cost_model_make(&model, mesh, machine);
     for (int i = 0; i < plan->n_steps; i++) {
         const clv_reshard_step *step = &plan->steps[i];
-        double share = clv_cost_network_share(&model, step->kind, step->axes, step->n_axes);
-        seconds += clv_cost_step(&model, step->kind, CLV_F32, step->bytes, share).seconds;
+        clv_step_route route = clv_cost_route(&model, step->kind, step->axes, step->n_axes);
+        seconds += clv_cost_step(&model, step->kind, CLV_F32, step->bytes, route).seconds;
     }
     return seconds;
 }
@@ -618,8 +618,8 @@ static void all_to_all_takes_both_links(void **state)
         for (const char *name = cases[i].axes; *name; name++)
             axes[n++] = clv_mesh_whole_axis(&mesh, *name - 'x');
         clv_cost_model_make(&model, &mesh, &machine);
-        double share = clv_cost_network_share(&model, cases[i].kind, axes, n);
-        double seconds = clv_cost_step(&model, cases[i].kind, CLV_F32, bytes, share).seconds;
+        clv_step_route route = clv_cost_route(&model, cases[i].kind, axes, n);
+        double seconds = clv_cost_step(&model, cases[i].kind, CLV_F32, bytes, route).seconds;
         double expected = 1e-3 + cases[i].far / 7 * bytes / 1e5 + cases[i].near / 7 * bytes / 1e6;
         if (fabs(seconds - expected) > 1e-9 * expected)
             fail_msg("%s, %s over %s: %g s, expected %g", cases[i].mesh, clv_step_name(cases[i].kind), cases[i].axes,

@@ -34,8 +34,15 @@
  *     "published": {"runs": 8, "error": 0.02}, published runs that predictions were held against, and the error that
  *                                              nine in ten of them stay below (optional)
  *     "instruction_s": 1e-6,                   overhead of each instruction
+ *     "collectives": "ranks",                  "root": one rank of a group receives what all send, and sends each what
+ *                                              it lacks, one after the other: n ranks cost 2 (n-1) alpha_s, and n times
+ *                                              the bytes (optional: "ranks", as rings do)
  *     "host":    {"alpha_s": 2e-6, "bytes_per_s": 6e9},      collectives inside a host
  *     "network": {"alpha_s": 2e-5, "bytes_per_s": 1e9},      collectives across hosts; optional if hosts is 1
+ *                                              "share": [[4, 1], [8, 0.5]] in a link: what a rank gets of bytes_per_s
+ *                                              while so many ranks use it at once (a memory bus, a switch): of "host"
+ *                                              those of a host, of "network" those of the mesh; at most 1, and not
+ *                                              growing (optional: 1)
  *     "ops": {"dot_general": {"f32": [[1e6, 6e10], [1e9, 1.7e11]]}, "all_reduce": {"f32": [[4096, 1e9]]}},
  *     "ops_alone": {...},                      the same with a single rank on the host
  *     "ops_network": {...},                    collectives across hosts; these three are optional
@@ -43,12 +50,12 @@
  *   }                                          what other programs reach (optional): an entry replaces
  *                                              flops_per_s (by dtype: of matmuls in fp8), efficiency, k_half,
  *                                              traffic_factor, overlap, instruction_s, memory_bytes_per_s, and
- *                                              by op: op_efficiency, op_traffic, ops; and logit_bytes,
+ *                                              by op: op_efficiency, op_traffic, ops; and collectives, logit_bytes,
  *                                              fragmentation, published
  *
  * A measurement is a list of [work, rate] by increasing work: flops and flops/s for matmuls and attention, bytes and
- * bytes/s for other ops (memory traffic) and for collectives (received). Rates are interpolated over log(work), and
- * constant beyond the ends.
+ * bytes/s for other ops (memory traffic) and for collectives (received). Rates and shares are interpolated over the
+ * logarithm of the first figure, and constant beyond the ends. A measured collective is taken as it is.
  */
 #ifndef CLEAVE_MACHINE_H
 #define CLEAVE_MACHINE_H

@@ -278,7 +278,9 @@ CLV_API clv_status clv_program_instruction(const clv_program *program, int i, cl
  *                         traffic_factor, 1 for matmuls and attention
  *    a collective         bytes / measured rate(kind, dtype, bytes), else alpha_s + bytes / bytes_per_s of the link:
  *                         the network's if its group spans hosts. Of an all_to_all over n ranks, k of them on each
- *                         host, (n-k)/(n-1) of the bytes take the network, and the others the link inside a host
+ *                         host, (n-k)/(n-1) of the bytes take the network, and the others the link inside a host.
+ *                         bytes_per_s is times the link's share, if it has one; through a root 2 (n-1) alpha_s, and n
+ *                         times the bytes ("collectives" of machine.h)
  *    a slice, a mask      instruction_s + 2 bytes of the result / memory_bytes_per_s
  *
  *  All times are multiplied by ranks / (hosts * ranks_per_host) if that is above 1 (oversubscription). */

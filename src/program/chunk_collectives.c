@@ -327,9 +327,9 @@ static double chunk_seconds(const chunk_group *t, const chunker *c, int i, int n
     const clv_instruction *instruction = &program->instructions[i];
     if (!instruction->op) {
         const clv_reshard_step *step = instruction->step;
-        double share = clv_cost_network_share(&c->model, step->kind, step->axes, step->n_axes);
+        clv_step_route route = clv_cost_route(&c->model, step->kind, step->axes, step->n_axes);
         clv_dtype dtype = program->buffers[instruction->out[0]].type.dtype;
-        return clv_cost_step(&c->model, step->kind, dtype, step->bytes / n, share).seconds;
+        return clv_cost_step(&c->model, step->kind, dtype, step->bytes / n, route).seconds;
     }
     clv_work_rates rates;
     clv_cost_work_rates(&rates, &c->model, instruction->op->def, clv_instruction_dtype(program, i));

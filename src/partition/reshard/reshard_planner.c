@@ -237,8 +237,8 @@ static void plan(emitter *e, const clv_mesh *mesh, const clv_layout *from, const
 clv_step_cost clv_reshard_step_cost(const clv_cost_model *cost, const clv_reshard_step *step, const int64_t *shape,
                                     clv_dtype dtype)
 {
-    double share = clv_cost_network_share(cost, step->kind, step->axes, step->n_axes);
-    clv_step_cost c = clv_cost_step(cost, step->kind, dtype, step->bytes, share);
+    clv_step_route route = clv_cost_route(cost, step->kind, step->axes, step->n_axes);
+    clv_step_cost c = clv_cost_step(cost, step->kind, dtype, step->bytes, route);
     if (!clv_step_moves(step->kind) && !cost->slices_are_free) {
         int64_t elems = clv_layout_max_elems(&step->to, shape);
         c.start_s = c.seconds = clv_cost_copy(cost, (double)(elems * (int64_t)clv_dtype_size(dtype)));

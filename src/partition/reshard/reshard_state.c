@@ -267,13 +267,13 @@ static clv_subaxis_set group_axes(const clv_reshard_problem *problem, const clv_
     return reduced != 0 ? reduced : subaxes;
 }
 
-static double network_share(const clv_reshard_problem *problem, clv_step_kind kind, clv_subaxis_set subaxes)
+static clv_step_route route_over(const clv_reshard_problem *problem, clv_step_kind kind, clv_subaxis_set subaxes)
 {
     clv_subaxis axes[CLV_MAX_SUBAXES];
     int n = 0;
     for (clv_subaxis_set left = subaxes; left != 0; left &= left - 1)
         axes[n++] = problem->subaxis[__builtin_ctz(left)];
-    return clv_cost_network_share(problem->cost, kind, axes, n);
+    return clv_cost_route(problem->cost, kind, axes, n);
 }
 
 double clv_reshard_score(const clv_reshard_problem *problem, clv_step_kind kind, double bytes,
@@ -281,8 +281,9 @@ double clv_reshard_score(const clv_reshard_problem *problem, clv_step_kind kind,
 {
     if (problem->cost == NULL || !clv_step_moves(kind))
         return problem->cost == NULL ? bytes : 0;
-    double share = problem->inter_host != 0 ? network_share(problem, kind, group_axes(problem, from, to)) : 0;
-    return clv_cost_step(problem->cost, kind, problem->dtype, bytes, share).seconds;
+    bool is_uniform = problem->inter_host == 0 && !problem->cost->machine->through_root;
+    clv_step_route route = is_uniform ? (clv_step_route){0} : route_over(problem, kind, group_axes(problem, from, to));
+    return clv_cost_step(problem->cost, kind, problem->dtype, bytes, route).seconds;
 }
 
 double clv_reshard_score_bound(const clv_reshard_problem *problem, double bytes, int moves, double network_bytes)

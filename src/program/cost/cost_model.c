@@ -84,6 +84,12 @@ static clv_machine_link best_of(clv_machine_link link, const clv_rate *rate[CLV_
     return link;
 }
 
+/* What each of so many ranks gets of a link. */
+static clv_machine_link shared(clv_machine_link link, const clv_rate *share, double ranks)
+{
+    return (clv_machine_link){link.alpha_s, link.bytes_per_s * (share->n > 0 ? clv_rate_at(share, ranks) : 1)};
+}
+
 void clv_cost_model_make(clv_cost_model *out, const clv_mesh *mesh, const clv_machine *machine)
 {
     *out = (clv_cost_model){.machine = clv_machine_or_default(machine),
@@ -94,14 +100,16 @@ void clv_cost_model_make(clv_cost_model *out, const clv_mesh *mesh, const clv_ma
     double places = (double)machine->hosts * (double)machine->ranks_per_host, ranks = (double)clv_mesh_rank_count(mesh);
     if (machine->hosts > 0 && ranks > places)
         out->oversubscription = ranks / places;
+    out->host = shared(machine->host, &machine->host_share, fmin(ranks, (double)machine->ranks_per_host));
+    out->network = shared(machine->network, &machine->network_share, ranks);
     bool near = has_near_groups(out), far = has_network(out);
     out->uniform_links = !(near && far);
     find_rates(out->rate, &machine->rates_shared);
     find_rates(out->network_rate, &machine->rates_network);
     for (int d = 0; d < CLV_DTYPE_COUNT; d++) {
         clv_machine_link *least = &out->best_link[d];
-        out->best_network_link[d] = best_of(machine->network, out->network_rate, d);
-        *least = near || !far ? machine->host : out->best_network_link[d];
+        out->best_network_link[d] = best_of(out->network, out->network_rate, d);
+        *least = near || !far ? out->host : out->best_network_link[d];
         if (near)
             *least = best_of(*least, out->rate, d);
         if (far)
@@ -111,39 +119,45 @@ void clv_cost_model_make(clv_cost_model *out, const clv_mesh *mesh, const clv_ma
 
 /* ---- steps that move ---- */
 
-double clv_cost_network_share(const clv_cost_model *model, clv_step_kind kind, const clv_subaxis *axes, int n)
+clv_step_route clv_cost_route(const clv_cost_model *model, clv_step_kind kind, const clv_subaxis *axes, int n)
 {
     double ranks = 1, sharing = 1;
-    if (!clv_cost_crosses_hosts(model, axes, n))
-        return 0;
     for (int a = 0; a < n; a++) {
         ranks *= axes[a].size;
         sharing *= (double)clv_cost_ranks_sharing_host(model, axes[a]);
     }
-    return kind == CLV_STEP_ALL_TO_ALL ? (ranks - sharing) / (ranks - 1) : 1;
+    if (!clv_cost_crosses_hosts(model, axes, n))
+        return (clv_step_route){ranks, 0};
+    return (clv_step_route){ranks, kind == CLV_STEP_ALL_TO_ALL ? (ranks - sharing) / (ranks - 1) : 1};
 }
 
-/* Cost of a collective all of whose bytes cross the network, or none. */
-static clv_step_cost cost_over(const clv_cost_model *model, clv_step_kind kind, clv_dtype dtype, double bytes, bool far)
+/* Cost of a collective all of whose bytes cross the network, or none. Through a root, a message comes from each other
+ * rank and one goes back, one after the other; together they have what all ranks receive: of an all_gather the root
+ * receives what it lacks, and sends each other rank as much. */
+static clv_step_cost cost_over(const clv_cost_model *model, clv_step_kind kind, clv_dtype dtype, double bytes,
+                               double ranks, bool far)
 {
     const clv_rate *measured = far ? model->network_rate[kind][dtype] : model->rate[kind][dtype];
     if (measured)
         return (clv_step_cost){.seconds = bytes / clv_rate_at(measured, bytes) * model->oversubscription};
-    const clv_machine_link *link = far ? &model->machine->network : &model->machine->host;
-    return (clv_step_cost){.start_s = link->alpha_s * model->oversubscription,
-                           .seconds = (link->alpha_s + bytes / link->bytes_per_s) * model->oversubscription};
+    const clv_machine_link *link = far ? &model->network : &model->host;
+    bool through_root = model->machine->through_root;
+    double start_s = link->alpha_s * (through_root ? 2 * (ranks - 1) : 1);
+    double seconds = start_s + bytes * (through_root ? ranks : 1) / link->bytes_per_s;
+    return (clv_step_cost){start_s * model->oversubscription, seconds * model->oversubscription};
 }
 
 clv_step_cost clv_cost_step(const clv_cost_model *model, clv_step_kind kind, clv_dtype dtype, double bytes,
-                            double network_share)
+                            clv_step_route route)
 {
+    const double far = route.network_share;
     if (!clv_step_moves(kind))
         return (clv_step_cost){0};
-    if (network_share == 0)
-        return cost_over(model, kind, dtype, bytes, false);
-    clv_step_cost cost = cost_over(model, kind, dtype, bytes * network_share, true);
-    if (network_share < 1) {
-        clv_step_cost rest = cost_over(model, kind, dtype, bytes * (1 - network_share), false);
+    if (far == 0)
+        return cost_over(model, kind, dtype, bytes, route.ranks, false);
+    clv_step_cost cost = cost_over(model, kind, dtype, bytes * far, route.ranks, true);
+    if (far < 1) {
+        clv_step_cost rest = cost_over(model, kind, dtype, bytes * (1 - far), route.ranks, false);
         cost.seconds += rest.seconds - rest.start_s;
     }
     return cost;

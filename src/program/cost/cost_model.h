@@ -17,7 +17,8 @@ typedef struct clv_cost_model {
     double oversubscription; /* ranks per core, at least 1: factor of all times */
     bool uniform_links;      /* all axes have the same link */
     bool slices_are_free;    /* slices and masks cost nothing, as most are views of the next result: default machine */
-    clv_machine_link best_link[CLV_DTYPE_COUNT];                   /* bound of links and rates of all groups */
+    clv_machine_link host, network;              /* what a rank gets of them while all ranks of the mesh use theirs */
+    clv_machine_link best_link[CLV_DTYPE_COUNT]; /* bound of links and rates of all groups */
     clv_machine_link best_network_link[CLV_DTYPE_COUNT];           /* the same across hosts */
     const clv_rate *rate[CLV_STEP_COUNT][CLV_DTYPE_COUNT];         /* measured inside a host; NULL: not measured */
     const clv_rate *network_rate[CLV_STEP_COUNT][CLV_DTYPE_COUNT]; /* measured across hosts */
@@ -35,13 +36,17 @@ bool clv_cost_crosses_hosts(const clv_cost_model *model, const clv_subaxis *axes
 typedef struct clv_step_cost {
     double start_s, seconds;
 } clv_step_cost;
-/* Share of a collective's bytes that crosses the network: 0 inside hosts, else 1, but of an all_to_all over n ranks, k
- * of them on each host, (n-k)/(n-1), as a rank receives equally many bytes from each other one. (The reshard planner
- * makes several steps of the other collectives where ranks of a host share what the host lacks.) */
-double clv_cost_network_share(const clv_cost_model *model, clv_step_kind kind, const clv_subaxis *axes, int n);
+/* Which links a collective takes, among how many ranks. network_share is the part of its bytes that crosses the
+ * network: 0 inside hosts, else 1, but of an all_to_all over n ranks, k of them on each host, (n-k)/(n-1), as a rank
+ * receives equally many bytes from each other one. (The reshard planner makes several steps of the other collectives
+ * where ranks of a host share what the host lacks.) */
+typedef struct clv_step_route {
+    double ranks, network_share;
+} clv_step_route;
+clv_step_route clv_cost_route(const clv_cost_model *model, clv_step_kind kind, const clv_subaxis *axes, int n);
 /* Cost of a collective. Zeros for slices and masks: see clv_cost_copy. */
 clv_step_cost clv_cost_step(const clv_cost_model *model, clv_step_kind kind, clv_dtype dtype, double bytes,
-                            double network_share);
+                            clv_step_route route);
 /* A lower bound for `bytes` in at least `moves` steps of any kind, of which network_bytes or more (0: none) cross
  * hosts.
  */

@@ -41,8 +41,10 @@ struct clv_machine {
     int64_t published_runs;
     double published_error;
     bool only_weights_overlap; /* collectives of activations do not run while ops run */
+    bool through_root;         /* of each collective: one rank of a group receives and sends everything */
     double flops_per_s[CLV_DTYPE_COUNT];
     clv_machine_link host, network;
+    clv_rate host_share, network_share; /* part of bytes_per_s by ranks that use the link at once; n 0: all of it */
     clv_rates rates_shared, rates_alone;
     clv_rates rates_network; /* of collectives that cross hosts */
 };

@@ -24,12 +24,13 @@ static const char *const valid[] = {"name",          "source",       "ranks_per_
                                     "op_efficiency", "op_traffic",   "overlap",
                                     "instruction_s", "ops",          "ops_alone",
                                     "ops_network",   "software",     "logit_bytes",
-                                    "fragmentation", "published"};
+                                    "fragmentation", "published",    "collectives"};
 
 /* Keys that an entry of "software" replaces. */
-static const char *const software_keys[] = {
-    "source",  "flops_per_s",   "efficiency",         "k_half", "traffic_factor", "op_efficiency", "op_traffic",
-    "overlap", "instruction_s", "memory_bytes_per_s", "ops",    "logit_bytes",    "fragmentation", "published"};
+static const char *const software_keys[] = {"source",         "flops_per_s",        "efficiency", "k_half",
+                                            "traffic_factor", "op_efficiency",      "op_traffic", "overlap",
+                                            "instruction_s",  "memory_bytes_per_s", "ops",        "logit_bytes",
+                                            "fragmentation",  "published",          "collectives"};
 
 /* Names in a message. */
 typedef struct name_list {
@@ -68,15 +69,52 @@ static clv_status positive(double *out, const json_t *object, const char *key, c
     return clv_json_get_real(out, object, key, need, 1e-12, 1e30, where, err);
 }
 
-static clv_status read_link(clv_machine_link *out, const json_t *document, const char *key, const char *where,
-                            clv_error *err)
+static clv_status read_points(clv_rate *rate, const json_t *list, const char *what, const char *where, clv_error *err)
 {
+    size_t n = json_array_size(list);
+    if (n < 1 || n > CLV_MAX_RATE_POINTS)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" must be a list of 1 to %d pairs %s", where, rate->op,
+                        CLV_MAX_RATE_POINTS, what);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *pair = json_array_get(list, i);
+        double work = json_number_value(json_array_get(pair, 0)), value = json_number_value(json_array_get(pair, 1));
+        if (json_array_size(pair) != 2 || !(work > 0) || !(value > 0) || (i > 0 && !(work > rate->work[i - 1])))
+            return clv_fail(err, CLV_EFORMAT, "%s: \"%s\": pair %zu must be %s, both above 0, the first growing", where,
+                            rate->op, i + 1, what);
+        rate->work[i] = work;
+        rate->rate[i] = value;
+    }
+    rate->n = (int)n;
+    return CLV_OK;
+}
+
+/* What of a link a rank gets, by ranks that use it at once: at most all, and no more for more ranks. */
+static clv_status read_share(clv_rate *out, const json_t *link, const char *where, clv_error *err)
+{
+    const json_t *share = json_object_get(link, "share");
+    *out = (clv_rate){.op = "share"};
+    if (!share)
+        return CLV_OK;
+    CLV_TRY(read_points(out, share, "[ranks, share]", where, err));
+    for (int i = 0; i < out->n; i++)
+        if (out->rate[i] > (i > 0 ? out->rate[i - 1] : 1))
+            return clv_fail(err, CLV_EFORMAT, "%s: \"share\": pair %d has share %g; valid: at most %g", where, i + 1,
+                            out->rate[i], i > 0 ? out->rate[i - 1] : 1);
+    return CLV_OK;
+}
+
+static clv_status read_link(clv_machine_link *out, clv_rate *share, const json_t *document, const char *key,
+                            const char *where, clv_error *err)
+{
+    static const char *const link_keys[] = {"alpha_s", "bytes_per_s", "share"};
     char inside[320];
     const json_t *link = json_object_get(document, key);
     snprintf(inside, sizeof inside, "%.255s: \"%s\"", where, key);
     if (!link)
         return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" is missing", where, key);
+    CLV_TRY(check_keys(link, link_keys, sizeof link_keys / sizeof *link_keys, inside, err));
     CLV_TRY(positive(&out->alpha_s, link, "alpha_s", CLV_JSON_REQUIRED, inside, err));
+    CLV_TRY(read_share(share, link, inside, err));
     return positive(&out->bytes_per_s, link, "bytes_per_s", CLV_JSON_REQUIRED, inside, err);
 }
 
@@ -92,25 +130,6 @@ static clv_status read_flops(clv_machine *p, const json_t *document, const char 
         p->flops_per_s[d] = p->flops_per_s[CLV_F32];
         CLV_TRY(positive(&p->flops_per_s[d], flops, clv_dtype_name((clv_dtype)d), CLV_JSON_OPTIONAL, inside, err));
     }
-    return CLV_OK;
-}
-
-static clv_status read_points(clv_rate *rate, const json_t *list, const char *where, clv_error *err)
-{
-    size_t n = json_array_size(list);
-    if (n < 1 || n > CLV_MAX_RATE_POINTS)
-        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" must be a list of 1 to %d pairs [work, rate]", where, rate->op,
-                        CLV_MAX_RATE_POINTS);
-    for (size_t i = 0; i < n; i++) {
-        const json_t *pair = json_array_get(list, i);
-        double work = json_number_value(json_array_get(pair, 0)), value = json_number_value(json_array_get(pair, 1));
-        if (json_array_size(pair) != 2 || !(work > 0) || !(value > 0) || (i > 0 && !(work > rate->work[i - 1])))
-            return clv_fail(err, CLV_EFORMAT, "%s: \"%s\": pair %zu must be [work, rate], both above 0, work growing",
-                            where, rate->op, i + 1);
-        rate->work[i] = work;
-        rate->rate[i] = value;
-    }
-    rate->n = (int)n;
     return CLV_OK;
 }
 
@@ -135,7 +154,7 @@ static clv_status read_rates(clv_rates *out, const json_t *ops, const char *wher
             snprintf(rate->op, sizeof rate->op, "%s", op);
             if (clv_dtype_parse(&rate->dtype, dtype, NULL) != CLV_OK)
                 return clv_fail(err, CLV_EFORMAT, "%s: \"%s\": dtype '%.40s' is unknown", where, op, dtype);
-            CLV_TRY(read_points(rate, list, where, err));
+            CLV_TRY(read_points(rate, list, "[work, rate]", where, err));
         }
     }
     return CLV_OK;
@@ -177,7 +196,7 @@ static clv_status read_published(clv_machine *p, const json_t *document, const c
 
 static clv_status from_json(clv_machine *p, const json_t *document, const char *where, clv_error *err)
 {
-    const char *name = NULL, *overlap = "all";
+    const char *name = NULL, *overlap = "all", *collectives = "ranks";
     CLV_TRY(check_keys(document, valid, sizeof valid / sizeof *valid, where, err));
     CLV_TRY(clv_json_get_string(&name, document, "name", CLV_JSON_REQUIRED, where, err));
     if (strlen(name) >= sizeof p->name)
@@ -193,6 +212,10 @@ static clv_status from_json(clv_machine *p, const json_t *document, const char *
     if (strcmp(overlap, "all") != 0 && strcmp(overlap, "weights") != 0)
         return clv_fail(err, CLV_EFORMAT, "%s: \"overlap\" is \"%.64s\"; valid: all, weights", where, overlap);
     p->only_weights_overlap = strcmp(overlap, "weights") == 0;
+    CLV_TRY(clv_json_get_string(&collectives, document, "collectives", CLV_JSON_OPTIONAL, where, err));
+    if (strcmp(collectives, "ranks") != 0 && strcmp(collectives, "root") != 0)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"collectives\" is \"%.64s\"; valid: ranks, root", where, collectives);
+    p->through_root = strcmp(collectives, "root") == 0;
     CLV_TRY(clv_json_get_real(&p->logit_bytes, document, "logit_bytes", CLV_JSON_OPTIONAL, 0, 64, where, err));
     CLV_TRY(clv_json_get_real(&p->fragmentation, document, "fragmentation", CLV_JSON_OPTIONAL, 0, 1, where, err));
     CLV_TRY(read_published(p, document, where, err));
@@ -203,10 +226,11 @@ static clv_status from_json(clv_machine *p, const json_t *document, const char *
     CLV_TRY(positive(&p->memory_bytes, document, "memory_bytes", CLV_JSON_REQUIRED, where, err));
     CLV_TRY(positive(&p->memory_bytes_per_s, document, "memory_bytes_per_s", CLV_JSON_REQUIRED, where, err));
     CLV_TRY(read_flops(p, document, where, err));
-    CLV_TRY(read_link(&p->host, document, "host", where, err));
+    CLV_TRY(read_link(&p->host, &p->host_share, document, "host", where, err));
     p->network = p->host;
+    p->network_share = p->host_share;
     if (p->hosts != 1)
-        CLV_TRY(read_link(&p->network, document, "network", where, err));
+        CLV_TRY(read_link(&p->network, &p->network_share, document, "network", where, err));
     CLV_TRY(read_factors(&p->op_efficiency, document, "op_efficiency", 1, where, err));
     CLV_TRY(read_factors(&p->op_traffic, document, "op_traffic", 1e3, where, err));
     CLV_TRY(read_rates(&p->rates_shared, json_object_get(document, "ops"), where, err));
@@ -328,9 +352,20 @@ clv_status clv_machine_open(clv_machine **out, const char *profile, const char *
 
 /* ---- writing ---- */
 
-static json_t *link_json(const clv_machine_link *link)
+static json_t *points_json(const clv_rate *rate)
 {
-    return json_pack("{s:f, s:f}", "alpha_s", link->alpha_s, "bytes_per_s", link->bytes_per_s);
+    json_t *list = json_array();
+    for (int k = 0; k < rate->n; k++)
+        json_array_append_new(list, json_pack("[f, f]", rate->work[k], rate->rate[k]));
+    return list;
+}
+
+static json_t *link_json(const clv_machine_link *link, const clv_rate *share)
+{
+    json_t *out = json_pack("{s:f, s:f}", "alpha_s", link->alpha_s, "bytes_per_s", link->bytes_per_s);
+    if (share->n > 0)
+        json_object_set_new(out, "share", points_json(share));
+    return out;
 }
 
 static json_t *rates_json(const clv_rates *rates)
@@ -338,14 +373,12 @@ static json_t *rates_json(const clv_rates *rates)
     json_t *ops = json_object();
     for (int i = 0; i < rates->n; i++) {
         const clv_rate *r = &rates->item[i];
-        json_t *by_dtype = json_object_get(ops, r->op), *list = json_array();
+        json_t *by_dtype = json_object_get(ops, r->op);
         if (!by_dtype) {
             by_dtype = json_object();
             json_object_set_new(ops, r->op, by_dtype);
         }
-        for (int k = 0; k < r->n; k++)
-            json_array_append_new(list, json_pack("[f, f]", r->work[k], r->rate[k]));
-        json_object_set_new(by_dtype, clv_dtype_name(r->dtype), list);
+        json_object_set_new(by_dtype, clv_dtype_name(r->dtype), points_json(r));
     }
     return ops;
 }
@@ -365,20 +398,22 @@ clv_status clv_machine_write(const clv_machine *p, const char *path, clv_error *
     for (int d = 0; d < CLV_DTYPE_COUNT; d++)
         if (p->flops_per_s[d] != p->flops_per_s[CLV_F32] || d == CLV_F32)
             json_object_set_new(flops, clv_dtype_name((clv_dtype)d), json_real(p->flops_per_s[d]));
-    json_t *document =
-        json_pack("{s:s, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:f, s:s, s:o, s:o, s:f, s:o, s:o, s:o}", "name", p->name,
-                  "ranks_per_host", (json_int_t)p->ranks_per_host, "hosts", (json_int_t)p->hosts, "memory_bytes",
-                  p->memory_bytes, "flops_per_s", flops, "memory_bytes_per_s", p->memory_bytes_per_s, "efficiency",
-                  p->efficiency, "k_half", p->k_half, "traffic_factor", p->traffic_factor, "overlap",
-                  p->only_weights_overlap ? "weights" : "all", "op_efficiency", factors_json(&p->op_efficiency),
-                  "op_traffic", factors_json(&p->op_traffic), "instruction_s", p->instruction_s, "host",
-                  link_json(&p->host), "ops", rates_json(&p->rates_shared), "ops_alone", rates_json(&p->rates_alone));
+    json_t *document = json_pack(
+        "{s:s, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:f, s:s, s:o, s:o, s:f, s:o, s:o, s:o}", "name", p->name,
+        "ranks_per_host", (json_int_t)p->ranks_per_host, "hosts", (json_int_t)p->hosts, "memory_bytes", p->memory_bytes,
+        "flops_per_s", flops, "memory_bytes_per_s", p->memory_bytes_per_s, "efficiency", p->efficiency, "k_half",
+        p->k_half, "traffic_factor", p->traffic_factor, "overlap", p->only_weights_overlap ? "weights" : "all",
+        "op_efficiency", factors_json(&p->op_efficiency), "op_traffic", factors_json(&p->op_traffic), "instruction_s",
+        p->instruction_s, "host", link_json(&p->host, &p->host_share), "ops", rates_json(&p->rates_shared), "ops_alone",
+        rates_json(&p->rates_alone));
     if (document && p->logit_bytes > 0)
         json_object_set_new(document, "logit_bytes", json_real(p->logit_bytes));
+    if (document && p->through_root)
+        json_object_set_new(document, "collectives", json_string("root"));
     if (document && p->fragmentation > 0)
         json_object_set_new(document, "fragmentation", json_real(p->fragmentation));
     if (document && p->hosts != 1) {
-        json_object_set_new(document, "network", link_json(&p->network));
+        json_object_set_new(document, "network", link_json(&p->network, &p->network_share));
         json_object_set_new(document, "ops_network", rates_json(&p->rates_network));
     }
     char *text = document ? json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(5)) : NULL;

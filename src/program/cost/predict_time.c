@@ -45,8 +45,8 @@ static double predict_step(const clv_program *program, const clv_cost_model *mod
     const clv_buffer *out = &program->buffers[instruction->out[0]];
     if (!clv_step_moves(step->kind))
         return clv_cost_copy(model, (double)out->bytes);
-    double share = clv_cost_network_share(model, step->kind, step->axes, step->n_axes);
-    return clv_cost_step(model, step->kind, out->type.dtype, step->bytes, share).seconds;
+    clv_step_route route = clv_cost_route(model, step->kind, step->axes, step->n_axes);
+    return clv_cost_step(model, step->kind, out->type.dtype, step->bytes, route).seconds;
 }
 
 double clv_instruction_seconds(const clv_program *program, const clv_cost_model *model, int i)
