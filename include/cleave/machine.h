@@ -135,7 +135,7 @@ typedef struct clv_measure_options {
  *  host". options may be NULL. Free with clv_machine_free.
  *
  *  With a job on several hosts (told apart by host name) the name is "these hosts". Blocks run on all hosts at once,
- *  and collectives across hosts are timed by size, among one rank of each host. Every process gets a machine; keep that
+ *  and collectives across hosts are timed by size, among one rank of each host. Every process gets the same machine, that
  *  of process 0.
  *  @return CLV_EINVAL for invalid ranks or blocks; CLV_EUNSUPPORTED if hosts have different numbers of processes, or
  *          their processes are not consecutive; CLV_ENOMEM; errors of sessions */
