@@ -13,7 +13,7 @@
  *     "name": "two cores of ours",            "source": "cleave bench profile",        (source: optional)
  *     "ranks_per_host": 2,                     consecutive ranks that share a host
  *     "hosts": 1,                              0: any number; with more ranks than hosts * ranks_per_host all times
- *                                              grow in proportion
+ *                                              grow by their quotient, rounded up
  *     "memory_bytes": 12e9,                    memory of a rank
  *     "flops_per_s": {"f32": 1.8e11, ...},     peak of a rank, by dtype; f32 is required, others default to it
  *     "memory_bytes_per_s": 1.2e10,            memory bandwidth of a rank while all ranks of the host use theirs

@@ -43,8 +43,8 @@ clv_status bench_profile(clv_invocation *run, clv_error *err)
         CLV_OUT_OPTION(&out, "FILE", FILE, "the profile (profile.json)"),
         CLV_OPT_INT("--ranks", &ranks, 0, 4096, "N",
                     "ranks of a host that run at once; 0: one a core, or a process (0)"),
-        CLV_OPT_INT("--blocks", &blocks, 0, 7, "N",
-                    "blocks to trace, the smallest first; 0: all seven, the last in bf16 (0)"),
+        CLV_OPT_INT("--blocks", &blocks, 0, 11, "N",
+                    "blocks to trace: of seven in f32 the smallest first, then four in bf16; 0: all (0)"),
         CLV_COMM_OPTIONS(&comm),
         CLV_FORMAT_OPTIONS(&run->format, "", "print the summary as JSON"),
     };

@@ -47,25 +47,31 @@ static clv_status find_devices(int64_t *out, const search_args *a, clv_error *er
     return CLV_OK;
 }
 
-/* The profile's ranks must be those that run: with more ranks than cores each is slower. */
+/* The profile that is given, or one that is measured: with a rank a core, as with more ranks all times grow. */
 static clv_status open_machine(search_args *a, const char *command, clv_error *err)
 {
-    clv_machine_info info = {.size = sizeof info};
-    const long long devices = a->devices;
-    if (!a->plan.machine) {
-        clv_log("%s: measures this machine with %lld rank%s first; --hardware takes a profile of 'cleave bench profile "
-                "--ranks %lld'",
-                command, devices, devices == 1 ? "" : "s", devices);
-        CLV_TRY(clv_measured_machine_new(&a->plan.machine, clv_processes_count() > 1 ? 0 : devices, 0, &a->comm, err));
-        a->plan.plan.compile.machine = a->plan.machine;
-    }
-    CLV_TRY(clv_machine_get_info(a->plan.machine, &info, err));
-    if (info.hosts != 1 || info.ranks_per_host >= devices)
+    clv_cpu_info cpu = {.size = sizeof cpu};
+    if (a->plan.machine)
         return CLV_OK;
-    return clv_fail(err, CLV_EINVAL,
-                    "--hardware %s has a host of %lld ranks, and %lld run; 'cleave bench profile --ranks %lld' measures "
-                    "as many",
-                    a->plan.hardware, (long long)info.ranks_per_host, devices, devices);
+    CLV_TRY(clv_cpu_get_info(&cpu, err));
+    const int64_t ranks = a->devices < cpu.cores ? a->devices : cpu.cores;
+    clv_log("%s: measures this machine first; --hardware takes a profile of 'cleave bench profile'", command);
+    CLV_TRY(clv_measured_machine_new(&a->plan.machine, clv_processes_count() > 1 ? 0 : ranks, 0, &a->comm, err));
+    a->plan.plan.compile.machine = a->plan.machine;
+    return CLV_OK;
+}
+
+/* One host has all ranks, however few the profile's has: all candidates are slower by the same factor. */
+static void set_ranks(clv_plan_search_options *how, const search_args *a)
+{
+    clv_machine_info info = {.size = sizeof info};
+    clv_machine_get_info(a->plan.machine, &info, NULL);
+    how->devices = a->devices;
+    if (info.hosts != 1 || info.ranks_per_host >= a->devices)
+        return;
+    how->hosts = 1;
+    how->ranks_per_host = a->devices;
+    how->memory_limit = info.memory_bytes * (double)info.ranks_per_host / (double)a->devices;
 }
 
 /* ---- the table ---- */
@@ -81,7 +87,7 @@ static bool is_close(const clv_timed_candidate *c)
     return fabs(c->predicted / c->measured - 1) <= close_enough;
 }
 
-static void add_candidate(clv_table *t, const clv_timed_candidate *c, bool recommended, bool json)
+static void add_candidate(clv_table *t, const clv_timed_candidate *c, int64_t iterations, bool recommended, bool json)
 {
     char mesh[CLV_MESH_TEXT];
     clv_mesh_print(mesh, sizeof mesh, c->plan.mesh);
@@ -93,7 +99,7 @@ static void add_candidate(clv_table *t, const clv_timed_candidate *c, bool recom
     clv_table_seconds(t, "predicted", c->predicted);
     clv_table_seconds(t, "measured", c->measured);
     if (json)
-        clv_table_seconds(t, "min", c->seconds[0]);
+        clv_table_seconds(t, "median", c->seconds[iterations / 2]);
     clv_table_real(t, "ratio", rint(1000 * c->predicted / c->measured) / 1000);
     if (json)
         clv_table_bool(t, "recommended", recommended);
@@ -133,7 +139,7 @@ static clv_status report(clv_table **out, const search_args *a, const clv_timed_
     clv_table *t = clv_table_new("candidates");
     clv_table_optional_column(t, "memory");
     for (int i = 0; i < all->n; i++)
-        add_candidate(t, sorted[i], sorted[i] == all->item, json);
+        add_candidate(t, sorted[i], a->iterations, sorted[i] == all->item, json);
     add_header(t, a);
     clv_table_root(t);
     clv_table_int(t, "measured_candidates", all->n);
@@ -177,7 +183,7 @@ static clv_status search(clv_invocation *run, search_args *a, clv_error *err)
     CLV_TRY(find_devices(&a->devices, a, err));
     CLV_TRY(open_machine(a, run->name, err));
     CLV_TRY(clv_plan_search_state_base(&how, &base, &a->plan, &mesh, err));
-    how.devices = a->devices;
+    set_ranks(&how, a);
     return measure(run, a, &how, err);
 }
 

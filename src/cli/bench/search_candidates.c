@@ -147,7 +147,7 @@ clv_status clv_timed_candidates_measure(clv_timed_candidates *all, int64_t runs,
     clv_progress_end(&progress);
     for (int i = 0; status == CLV_OK && i < all->n; i++) {
         clv_times_sort(all->item[i].seconds, runs);
-        all->item[i].measured = all->item[i].seconds[runs / 2];
+        all->item[i].measured = all->item[i].seconds[0];
     }
     return status;
 }

@@ -12,7 +12,7 @@ typedef struct clv_timed_candidate {
     clv_made_up_inputs inputs;
     double predicted; /* seconds */
     double *seconds;  /* [runs], sorted once all are timed */
-    double measured;  /* the median of these */
+    double measured;  /* the least of these: what else the machine does only adds */
 } clv_timed_candidate;
 
 typedef struct clv_timed_candidates {
