@@ -13,7 +13,7 @@
  *     "name": "two cores of ours",            "source": "cleave bench profile",        (source: optional)
  *     "ranks_per_host": 2,                     consecutive ranks that share a host
  *     "hosts": 1,                              0: any number; with more ranks than hosts * ranks_per_host all times
- *                                              grow in proportion
+ *                                              grow by their quotient, rounded up
  *     "memory_bytes": 12e9,                    memory of a rank
  *     "flops_per_s": {"f32": 1.8e11, ...},     peak of a rank, by dtype; f32 is required, others default to it
  *     "memory_bytes_per_s": 1.2e10,            memory bandwidth of a rank while all ranks of the host use theirs
@@ -142,7 +142,7 @@ typedef struct clv_measure_options {
  *  host". options may be NULL. Free with clv_machine_free.
  *
  *  With a job on several hosts (told apart by host name) the name is "these hosts". Blocks run on all hosts at once,
- *  and collectives across hosts are timed by size, among one rank of each host. Every process gets a machine; keep that
+ *  and collectives across hosts are timed by size, among one rank of each host. Every process gets the same machine, that
  *  of process 0.
  *  @return CLV_EINVAL for invalid ranks or blocks; CLV_EUNSUPPORTED if hosts have different numbers of processes, or
  *          their processes are not consecutive; CLV_ENOMEM; errors of sessions */

@@ -283,7 +283,8 @@ CLV_API clv_status clv_program_instruction(const clv_program *program, int i, cl
  *                         times the bytes ("collectives" of machine.h)
  *    a slice, a mask      instruction_s + 2 bytes of the result / memory_bytes_per_s
  *
- *  All times are multiplied by ranks / (hosts * ranks_per_host) if that is above 1 (oversubscription). */
+ *  All times are multiplied by ranks / (hosts * ranks_per_host), rounded up (oversubscription): ranks of the core that
+ *  has most of them take turns, and the others wait for them. */
 typedef struct clv_prediction {
     size_t size;              /**< set by the caller: sizeof the struct, or 0 */
     double seconds;           /**< of a run */

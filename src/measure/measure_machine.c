@@ -12,19 +12,23 @@
 #include "cleave/nn.h"
 #include "cleave/session.h"
 #include "measure/measure_network.h"
+#include "measure/share_machine.h"
 #include "program/cost/machine.h"
+#include "program/reshard_step.h"
 
-/* A traced block: forward and backward. */
+/* A traced block: forward and backward. Llama's is gated; GPT's has a GELU, which is fused with a bias. */
 typedef struct traced {
     int64_t batch, seq, hidden;
-    bool gated;
+    bool gated, bias;
     clv_dtype dtype;
 } traced;
 
-static const traced blocks[] = {{4, 128, 128, true, CLV_F32},  {2, 256, 256, false, CLV_F32},
-                                {4, 256, 512, true, CLV_F32},  {4, 512, 512, false, CLV_F32},
-                                {2, 512, 1024, true, CLV_F32}, {2, 256, 256, true, CLV_BF16},
-                                {4, 256, 512, true, CLV_BF16}};
+static const traced blocks[] = {{4, 128, 128, true, false, CLV_F32},   {2, 256, 256, false, true, CLV_F32},
+                                {2, 256, 256, false, false, CLV_F32},  {4, 256, 512, true, false, CLV_F32},
+                                {4, 256, 512, false, false, CLV_F32},  {4, 512, 512, false, true, CLV_F32},
+                                {2, 512, 1024, true, false, CLV_F32},  {2, 256, 256, true, false, CLV_BF16},
+                                {2, 256, 256, false, false, CLV_BF16}, {4, 256, 512, true, false, CLV_BF16},
+                                {4, 256, 512, false, false, CLV_BF16}};
 
 enum { BLOCKS = sizeof blocks / sizeof blocks[0], WARM_UPS = 2, RUNS = 5, MAX_SAMPLES = 4096, MAX_RANKS = 4096 };
 
@@ -66,6 +70,7 @@ static clv_status compile(clv_program **out, const traced *t, const clv_mesh *me
                             (clv_init){CLV_INIT_NORMAL, 1});
     clv_block_options o =
         clv_block_defaults(t->gated ? CLV_BLOCK_LLAMA : CLV_BLOCK_GPT, t->hidden / 64, t->hidden / 64, 4 * t->hidden);
+    o.attention.bias = o.attention.output_bias = o.mlp.bias = o.norm_bias = t->bias;
     clv_value y = clv_transformer_block(graph, x, &rules, &o), wrt[64], d[64];
     int n = clv_graph_parameters(graph, wrt, 64);
     clv_value lr = clv_input(graph, "lr", CLV_F32, 0, NULL, NULL),
@@ -94,16 +99,50 @@ static void add_sample(samples *all, const char *op, clv_dtype dtype, double wor
     all->item[at].count++;
 }
 
-static void collect(samples *all, const clv_session *session, const clv_program *program)
+/* Seconds of instructions, [run][instruction]. */
+typedef struct run_times {
+    int n; /* instructions */
+    double *seconds;
+} run_times;
+
+/* The median of the runs: what else ran on the host meanwhile slowed some of them. */
+static double median(const run_times *times, int instruction)
+{
+    double sorted[RUNS];
+    for (int run = 0; run < RUNS; run++) {
+        double seconds = times->seconds[run * times->n + instruction];
+        int at = run;
+        for (; at > 0 && sorted[at - 1] > seconds; at--)
+            sorted[at] = sorted[at - 1];
+        sorted[at] = seconds;
+    }
+    return sorted[RUNS / 2];
+}
+
+static void collect(samples *all, const run_times *times, const clv_program *program)
 {
     clv_instruction_info info = {.size = sizeof info};
     for (int i = 0; clv_program_instruction(program, i, &info, NULL) == CLV_OK; i++) {
-        double seconds = clv_session_instruction_seconds(session, program, i);
+        double seconds = median(times, i);
         if (info.work >= 1 && seconds > 0)
             add_sample(all, info.kind, info.dtype, info.work, seconds);
         if (seconds > 0 && seconds < all->overhead)
             all->overhead = seconds;
     }
+}
+
+static clv_status run(run_times *times, clv_session *session, const clv_program *program, clv_error *err)
+{
+    float lr = 1e-4f;
+    int32_t step = 1;
+    const clv_input_binding inputs[] = {{"lr", &lr}, {"step", &step}};
+    for (int run = -WARM_UPS; run < RUNS; run++) {
+        CLV_TRY(clv_session_take_stats(session, NULL, err));
+        CLV_TRY(clv_session_run(session, program, inputs, 2, NULL, 0, err));
+        for (int i = 0; run >= 0 && i < times->n; i++)
+            times->seconds[run * times->n + i] = clv_session_instruction_seconds(session, program, i);
+    }
+    return CLV_OK;
 }
 
 /* Traces one block on a mesh, laid out by a preset. job: the mesh's ranks are in its processes; NULL: in this one. */
@@ -115,18 +154,18 @@ static clv_status trace(samples *all, const traced *t, const char *mesh_text, co
     clv_session *session = NULL;
     CLV_TRY(clv_mesh_parse(&mesh, mesh_text, err));
     CLV_TRY(compile(&program, t, &mesh, preset, err));
-    clv_session_options options = {.size = sizeof options, .seed = 1, .trace = 1, .job = job};
-    float lr = 1e-4f;
-    int32_t step = 1;
-    clv_input_binding inputs[] = {{"lr", &lr}, {"step", &step}};
-    clv_status status = clv_session_new(&session, &mesh, &options, err);
-    for (int run = 0; status == CLV_OK && run < WARM_UPS + RUNS; run++) {
-        if (run == WARM_UPS)
-            clv_session_take_stats(session, NULL, NULL);
-        status = clv_session_run(session, program, inputs, 2, NULL, 0, err);
-    }
+    const clv_session_options options = {.size = sizeof options, .seed = 1, .trace = 1, .job = job};
+    run_times times = {.n = clv_program_instruction_count(program)};
+    times.seconds = calloc((size_t)times.n * RUNS, sizeof *times.seconds);
+    clv_status status = times.seconds ? CLV_OK : clv_fail_memory(err, "times", (size_t)times.n * sizeof(double));
+    status = clv_job_agree(job, status, err);
     if (status == CLV_OK)
-        collect(all, session, program);
+        status = clv_session_new(&session, &mesh, &options, err);
+    if (status == CLV_OK)
+        status = run(&times, session, program, err);
+    if (status == CLV_OK)
+        collect(all, &times, program);
+    free(times.seconds);
     clv_session_free(session);
     clv_program_free(program);
     return status;
@@ -176,13 +215,29 @@ static double best_rate(const clv_rates *rates, const char *op, clv_dtype dtype)
     return best;
 }
 
+/* Latency and bandwidth of collectives, from all that were measured, of any kind and size. */
+static clv_machine_link fit_collectives(const clv_rates *rates)
+{
+    enum { MOST = CLV_STEP_COUNT * CLV_DTYPE_COUNT * CLV_MAX_RATE_POINTS };
+    double bytes[MOST], seconds[MOST];
+    int n = 0;
+    for (int k = 0; k < CLV_STEP_COUNT; k++)
+        for (int d = 0; clv_step_moves((clv_step_kind)k) && d < CLV_DTYPE_COUNT; d++) {
+            const clv_rate *r = clv_rates_find(rates, clv_step_name((clv_step_kind)k), (clv_dtype)d);
+            for (int i = 0; r && i < r->n; i++, n++) {
+                bytes[n] = r->work[i];
+                seconds[n] = r->work[i] / r->rate[i];
+            }
+        }
+    return clv_fit_link(bytes, seconds, n);
+}
+
 /* The figures for what was not measured, from those that were. */
 static void fill_defaults(clv_machine *p, const clv_job_hosts *hosts)
 {
     int64_t ranks = hosts->ranks;
     const clv_rates *rates = p->rates_shared.n > 0 ? &p->rates_shared : &p->rates_alone,
                     *best = p->rates_alone.n > 0 ? &p->rates_alone : &p->rates_shared;
-    const clv_rate *reduce = clv_rates_find(rates, "all_reduce", CLV_F32);
     snprintf(p->name, sizeof p->name, hosts->hosts > 1 ? "these hosts" : "this host");
     p->ranks_per_host = ranks;
     p->hosts = hosts->hosts;
@@ -190,12 +245,8 @@ static void fill_defaults(clv_machine *p, const clv_job_hosts *hosts)
     p->traffic_factor = 1;
     p->memory_bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / (double)ranks;
     p->memory_bytes_per_s = best_rate(rates, "combine", CLV_F32);
-    p->host =
-        (clv_machine_link){.alpha_s = p->instruction_s + 1e-6, .bytes_per_s = best_rate(rates, "all_reduce", CLV_F32)};
-    if (reduce && reduce->n > 0) /* the smallest is nearly all latency */
-        p->host.alpha_s = fmax(1e-7, fmin(1e-4, reduce->work[0] / reduce->rate[0]));
-    if (!(p->host.bytes_per_s > 0))
-        p->host.bytes_per_s = p->memory_bytes_per_s;
+    p->host = ranks > 1 ? fit_collectives(rates)
+                        : (clv_machine_link){.alpha_s = p->instruction_s + 1e-6, .bytes_per_s = p->memory_bytes_per_s};
     for (int d = 0; d < CLV_DTYPE_COUNT; d++) {
         double rate = best_rate(best, "dot_general", (clv_dtype)d);
         p->flops_per_s[d] = rate > 0 ? rate : best_rate(best, "dot_general", CLV_F32);
@@ -219,7 +270,7 @@ static clv_status trace_one_rank(measurement *m, const traced *block, clv_error 
     return clv_job_agree(m->given.job, status, err);
 }
 
-/* A block on one rank, and in three layouts on all of a host: each host does the same. */
+/* A block on one rank, and in four layouts on all of a host: each host does the same. */
 static clv_status trace_block(measurement *m, const traced *block, clv_error *err)
 {
     char tp[64], dp[64];
@@ -233,7 +284,8 @@ static clv_status trace_block(measurement *m, const traced *block, clv_error *er
     if (ranks == 1)
         return CLV_OK;
     CLV_TRY(trace(&m->busy, block, tp, "megatron-sp", m->given.job, err));
-    return trace(&m->busy, block, dp, "dp", m->given.job, err);
+    CLV_TRY(trace(&m->busy, block, dp, "dp", m->given.job, err));
+    return trace(&m->busy, block, dp, "fsdp", m->given.job, err);
 }
 
 static clv_status measure(clv_machine *p, measurement *m, clv_error *err)
@@ -252,7 +304,7 @@ static clv_status measure(clv_machine *p, measurement *m, clv_error *err)
     make_rates(&p->rates_alone, &m->alone, p->instruction_s);
     make_rates(&p->rates_shared, &m->busy, p->instruction_s);
     fill_defaults(p, &m->hosts);
-    return CLV_OK;
+    return clv_share_machine(p, m->given.job, err);
 }
 
 static clv_status take_options(clv_measure_options *out, const clv_measure_options *given, clv_error *err)

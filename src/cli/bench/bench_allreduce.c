@@ -1,13 +1,11 @@
 /* bench_allreduce.c - the `cleave bench allreduce` benchmark: latency of an all-reduce of one buffer. */
 #include <math.h>
 
-#include "cleave/session.h"
 #include "cli/timing/clock.h"
 #include "cli/command.h"
-#include "cli/options/flight_recorder_option.h"
 #include "cli/options/mesh_options.h"
-#include "cli/job/job_processes.h"
 #include "cli/bench/allreduce_program.h"
+#include "cli/bench/bench_session.h"
 
 enum { RUNS = 20, FEW_RUNS = 2, WARM_UPS = 2, MOST = CLV_ALLREDUCE_ROUNDS * RUNS };
 
@@ -58,16 +56,10 @@ static clv_status measure(result *out, int ranks, const clv_comm_option *comm, i
 {
     clv_program *program = NULL;
     clv_session *session = NULL;
-    clv_session_options options = {.size = sizeof options, .trace = 1, .timeout_ms = clv_comm_option_timeout_ms(comm)};
-
     *out = (result){.bytes = bytes / 4 * 4};
     clv_status status = clv_allreduce_program(&program, ranks, bytes / 4, err);
     if (status == CLV_OK)
-        status = clv_processes_job_of_mesh(&options.job, comm, clv_program_mesh(program), err);
-    if (status == CLV_OK)
-        status = clv_flight_option_open(&options.flight, comm->flight, err);
-    if (status == CLV_OK)
-        status = clv_session_new(&session, clv_program_mesh(program), &options, err);
+        status = clv_bench_session_new(&session, clv_program_mesh(program), (clv_session_options){.trace = 1}, comm, err);
     if (status == CLV_OK)
         status = time_runs(out, session, program, err);
     clv_session_free(session);

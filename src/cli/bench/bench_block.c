@@ -6,13 +6,12 @@
 #include <math.h>
 
 #include "cleave/nn.h"
-#include "cleave/session.h"
 #include "cli/bench/bench_matmuls.h"
+#include "cli/bench/bench_session.h"
 #include "cli/timing/clock.h"
 #include "cli/command.h"
 #include "cli/options/model_options.h"
 #include "cli/timing/op_times.h"
-#include "cli/job/job_processes.h"
 #include "cli/reports/collective_tables.h"
 #include "cli/reports/program_text.h"
 #include "cli/bench/resident_memory.h"
@@ -211,15 +210,9 @@ static clv_status run_program(clv_invocation *run, const block_args *a, clv_auto
                               clv_error *err)
 {
     enum { WARM_UPS = 2 };
-    clv_session_options options = {.size = sizeof options,
-                                   .threads_per_rank = (int)a->threads,
-                                   .seed = 1,
-                                   .trace = a->products,
-                                   .timeout_ms = clv_comm_option_timeout_ms(&a->comm)};
+    const clv_session_options options = {.threads_per_rank = (int)a->threads, .seed = 1, .trace = a->products};
     int64_t before = clv_resident_bytes();
-    CLV_TRY(clv_processes_job_of_mesh(&options.job, &a->comm, &a->mesh.mesh, err));
-    CLV_TRY(clv_flight_option_open(&options.flight, a->comm.flight, err));
-    CLV_TRY(clv_session_new(&m->session, &a->mesh.mesh, &options, err));
+    CLV_TRY(clv_bench_session_new(&m->session, &a->mesh.mesh, options, &a->comm, err));
     clv_auto_parallelism_print(chosen, run->name);
     clv_mesh_option_warn_oversubscribed(&a->mesh.mesh, run->name);
     if (a->products)

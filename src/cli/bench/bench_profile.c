@@ -1,10 +1,8 @@
 /* bench_profile.c - the `cleave bench profile` benchmark: measures this machine and writes a hardware profile for
  * --hardware.
  */
-#include "cleave/machine.h"
+#include "cli/bench/measured_machine.h"
 #include "cli/command.h"
-#include "cli/job/job_processes.h"
-#include "cli/output/progress.h"
 
 static void report(clv_table *t, const char *path, const clv_machine *machine)
 {
@@ -25,15 +23,11 @@ static void report(clv_table *t, const char *path, const clv_machine *machine)
     clv_table_real(t, "instruction_us", 1e6 * info.instruction_s);
 }
 
-/* Only the first process writes: its measurements count. */
-static clv_status measure(clv_machine **out, const char *path, int blocks, const clv_comm_option *comm, clv_error *err)
+/* Only the first process writes. */
+static clv_status measure(clv_machine **out, const char *path, int64_t ranks, int blocks, const clv_comm_option *comm,
+                          clv_error *err)
 {
-    clv_counted_progress progress = {.what = "profile"};
-    clv_measure_options options = {
-        .size = sizeof options, .blocks = blocks, .progress = clv_counted_progress_show, .progress_arg = &progress};
-    CLV_TRY(clv_processes_job(&options.job, comm, err));
-    clv_status status = clv_machine_measure(out, &options, err);
-    clv_counted_progress_end(&progress);
+    clv_status status = clv_measured_machine_new(out, ranks, blocks, comm, err);
     if (status == CLV_OK && clv_processes_is_first())
         status = clv_machine_write(*out, path, err);
     return clv_processes_agree(status, err);
@@ -42,19 +36,21 @@ static clv_status measure(clv_machine **out, const char *path, int blocks, const
 clv_status bench_profile(clv_invocation *run, clv_error *err)
 {
     const char *out = "profile.json";
-    int64_t blocks = 0;
+    int64_t ranks = 0, blocks = 0;
     clv_comm_option comm = {0};
     clv_machine *machine = NULL;
     const clv_option options[] = {
         CLV_OUT_OPTION(&out, "FILE", FILE, "the profile (profile.json)"),
-        CLV_OPT_INT("--blocks", &blocks, 0, 7, "N",
-                    "blocks to trace, the smallest first; 0: all seven, the last in bf16 (0)"),
+        CLV_OPT_INT("--ranks", &ranks, 0, 4096, "N",
+                    "ranks of a host that run at once; 0: one a core, or a process (0)"),
+        CLV_OPT_INT("--blocks", &blocks, 0, 11, "N",
+                    "blocks to trace: of seven in f32 the smallest first, then four in bf16; 0: all (0)"),
         CLV_COMM_OPTIONS(&comm),
         CLV_FORMAT_OPTIONS(&run->format, "", "print the summary as JSON"),
     };
     if (!CLV_PARSE(run, options))
         return CLV_OK;
-    clv_status status = measure(&machine, out, (int)blocks, &comm, err);
+    clv_status status = measure(&machine, out, ranks, (int)blocks, &comm, err);
     run->table = clv_table_new(NULL);
     if (status == CLV_OK)
         report(run->table, out, machine);

@@ -45,9 +45,8 @@ static clv_status parse_cost(double *out, const char *text, clv_error *err)
     return CLV_OK;
 }
 
-/* What the command line states is not searched. */
-static clv_status state_base(clv_plan_search_options *how, clv_plan_options *base, const clv_plan_option *o,
-                             clv_mesh *mesh, clv_error *err)
+clv_status clv_plan_search_state_base(clv_plan_search_options *how, clv_plan_options *base, const clv_plan_option *o,
+                                      clv_mesh *mesh, clv_error *err)
 {
     *base = o->plan;
     how->base = base;
@@ -63,11 +62,17 @@ static clv_status state_base(clv_plan_search_options *how, clv_plan_options *bas
 
 static const char not_searched[] = "pipeline, context and expert parallelism";
 
-/* Options of the command line that give this candidate. */
-static void add_options(clv_table *t, const clv_plan_candidate *c, bool searched_batch)
+void clv_plan_candidate_add_options(clv_table *t, const clv_plan_candidate *c, bool searched_batch, bool json)
 {
     char text[160] = "";
     size_t size = sizeof text, n = 0;
+    if (json) {
+        clv_table_int(t, "batch", c->batch);
+        clv_table_int(t, "accumulate", c->accumulate);
+        clv_table_text(t, "recompute", clv_recompute_name(c->recompute));
+        clv_table_text(t, "reshard_after_forward", clv_reshard_after_forward_name(c->reshard_after_forward));
+        return;
+    }
     if (searched_batch)
         n += (size_t)snprintf(text + n, size - n, " --batch %lld", (long long)c->batch);
     if (c->accumulate > 1)
@@ -104,21 +109,14 @@ static void add_candidate(clv_table *t, const clv_plan_candidate *c, const clv_p
         c->front ? clv_table_int(t, "front", c->front) : clv_table_null(t, "front");
     if (price > 0)
         clv_table_real(t, "cost_per_1e9", cost_of_tokens(c, price));
-    if (json) {
-        clv_table_int(t, "batch", c->batch);
-        clv_table_int(t, "accumulate", c->accumulate);
-        clv_table_text(t, "recompute", clv_recompute_name(c->recompute));
-        clv_table_text(t, "reshard_after_forward", clv_reshard_after_forward_name(c->reshard_after_forward));
-    } else {
-        add_options(t, c, a->latency_limit > 0);
-    }
+    clv_plan_candidate_add_options(t, c, a->latency_limit > 0, json);
     clv_table_text(t, "why", c->why);
 }
 
-static const char *step_name(clv_plan_mode mode)
+const char *clv_plan_step_name(const clv_plan_option *o)
 {
     static const char *const names[] = {"training", "forward", "forward and backward", "training", "prefill", "decode"};
-    return names[mode];
+    return names[o->plan.model || o->plan.mode ? o->plan.mode : CLV_PLAN_MODE_FORWARD];
 }
 
 static void add_header(clv_table *t, const clv_plan_option *o, const clv_plan_search *found, int64_t devices)
@@ -129,7 +127,7 @@ static void add_header(clv_table *t, const clv_plan_option *o, const clv_plan_se
     clv_table_header(t, "search");
     clv_table_text(t, o->plan.model ? "model" : "block",
                    o->plan.model ? o->plan.model : clv_plan_block_name(o->plan.block));
-    clv_table_text(t, "step", o->plan.model || o->plan.mode ? step_name(o->plan.mode) : "forward");
+    clv_table_text(t, "step", clv_plan_step_name(o));
     if (o->plan.batch > 0)
         clv_table_int(t, "batch", o->plan.batch);
     clv_table_int(t, "seq", o->plan.seq);
@@ -216,7 +214,7 @@ clv_status clv_plan_search_report(clv_invocation *run, clv_plan_option *o, const
     clv_mesh mesh;
     double price = 0;
     CLV_TRY(clv_plan_option_read(o, err));
-    CLV_TRY(state_base(&how, &base, o, &mesh, err));
+    CLV_TRY(clv_plan_search_state_base(&how, &base, o, &mesh, err));
     if (a->inventory)
         CLV_TRY(parse_inventory(&how, a->inventory, err));
     if (a->cost)

@@ -34,6 +34,13 @@ typedef struct clv_plan_search_args {
                        "generate",                                                                                     \
                        .use = CLV_OPTION_OUTPUT_FILE)
 
+/* Fills how->base and how->rules: what the command line states is not searched. base, mesh: they live as long. */
+clv_status clv_plan_search_state_base(clv_plan_search_options *how, clv_plan_options *base,
+                                      const clv_plan_option *option, clv_mesh *mesh, clv_error *err);
+/* Adds the options that give a candidate: columns in JSON, else those of the command line in one. */
+void clv_plan_candidate_add_options(clv_table *t, const clv_plan_candidate *c, bool searched_batch, bool json);
+/* "forward and backward", "training", ... */
+const char *clv_plan_step_name(const clv_plan_option *option);
 /* Refuses options of --search without it. */
 clv_status clv_plan_search_check(const clv_plan_search_args *args, clv_error *err);
 /* Searches and fills run->table. memory_limit 0: the machine's. */

@@ -813,6 +813,17 @@ int clv_plan_search_priced(const clv_plan_search *search)
     return n;
 }
 
+clv_status clv_plan_search_priced_at(const clv_plan_search *search, int i, clv_plan_candidate *out, clv_error *err)
+{
+    static const char call[] = "clv_plan_search_priced_at";
+    CLV_TRY(clv_require(search && out, call, "a search and out", err));
+    for (int l = 0, at = i; at >= 0 && l < search->n_layouts; at -= search->layouts[l++].n)
+        if (at < search->layouts[l].n)
+            return describe(out, search, &search->layouts[l].item[at], call, err);
+    return clv_fail(err, CLV_EINVAL, "%s: there is no candidate %d; there are %d", call, i,
+                    clv_plan_search_priced(search));
+}
+
 double clv_plan_search_memory_limit(const clv_plan_search *search)
 {
     return search ? search->memory_limit : 0;

@@ -99,7 +99,7 @@ void clv_cost_model_make(clv_cost_model *out, const clv_mesh *mesh, const clv_ma
     machine = out->machine;
     double places = (double)machine->hosts * (double)machine->ranks_per_host, ranks = (double)clv_mesh_rank_count(mesh);
     if (machine->hosts > 0 && ranks > places)
-        out->oversubscription = ranks / places;
+        out->oversubscription = ceil(ranks / places);
     out->host = shared(machine->host, &machine->host_share, fmin(ranks, (double)machine->ranks_per_host));
     out->network = shared(machine->network, &machine->network_share, ranks);
     bool near = has_near_groups(out), far = has_network(out);

@@ -14,7 +14,7 @@
 typedef struct clv_cost_model {
     const clv_machine *machine;
     clv_mesh mesh;
-    double oversubscription; /* ranks per core, at least 1: factor of all times */
+    double oversubscription; /* most ranks of a core, at least 1, for which the others wait: factor of all times */
     bool uniform_links;      /* all axes have the same link */
     bool slices_are_free;    /* slices and masks cost nothing, as most are views of the next result: default machine */
     clv_machine_link host, network;              /* what a rank gets of them while all ranks of the mesh use theirs */
