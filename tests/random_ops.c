@@ -495,6 +495,25 @@ static clv_value packed_dot(random_maker *m, clv_value a)
     return clv_cast(m->graph, clv_scale(m->graph, y, 0.25), random_type(m, a).dtype);
 }
 
+/* Rows of their own logits: where two are equal but for rounding, another mesh might choose another expert. */
+static clv_value experts(random_maker *m, clv_value a)
+{
+    const clv_dtype dtype = random_type(m, a).dtype;
+    const int64_t n = 1 + random_pick(m, 6), rows[] = {random_size(m), 1 + random_pick(m, 4)};
+    const int64_t width = 1 + random_pick(m, 5), ffn = 1 + random_pick(m, 6), groups = random_divisor(m, n);
+    clv_router_options how = {.top_groups = 1 + random_pick(m, groups), .groups = groups};
+    clv_value weights, ids, logits = random_new(m, CLV_F64, 3, (int64_t[]){rows[0], rows[1], n}, RANDOM_REAL, 0);
+    how.top_k = 1 + random_pick(m, n / groups * how.top_groups);
+    how.sigmoid = random_chance(m, 2);
+    how.normalised = random_chance(m, 2);
+    clv_router(m->graph, logits, &how, &weights, &ids);
+    clv_value x = random_operand(m, dtype, 3, (int64_t[]){rows[0], rows[1], width});
+    clv_value gate_up = random_operand(m, dtype, 4, (int64_t[]){n, width, 2, ffn});
+    clv_value down = random_operand(m, dtype, 3, (int64_t[]){n, ffn, width});
+    weights = clv_cast(m->graph, weights, dtype == CLV_F64 ? CLV_F64 : CLV_F32);
+    return clv_experts(m->graph, x, ids, weights, gate_up, down, random_chance(m, 2) ? CLV_SILU : CLV_GELU);
+}
+
 /* Weights that are held for products alone. */
 static clv_value held_dot(random_maker *m, clv_value a)
 {
@@ -519,6 +538,7 @@ static const generator generators[] = {
     {concat, 2, true},        {constrain, 3, true},      {iota, 1, true},
     {embedding, 1, true},     {attention, 2, true},      {rope, 1, true},
     {cross_entropy, 1, true}, {cache_update, 2, false},  {held_dot, 1, false},
+    {experts, 2, true},
 };
 enum { N_GENERATORS = sizeof generators / sizeof generators[0] };
 

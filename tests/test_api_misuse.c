@@ -340,6 +340,7 @@ static void test_builders_without_a_graph(void **state)
     NO_VALUE(clv_equal(NULL, x, x));
     NO_VALUE(clv_bias_gelu(NULL, x, x, CLV_EXP));
     NO_VALUE(clv_gated(NULL, x, CLV_EXP));
+    NO_VALUE(clv_experts(NULL, x, x, x, x, x, CLV_SILU));
     NO_VALUE(clv_reduce(NULL, CLV_SUM, x, &(int){0}, 1, false));
     NO_VALUE(clv_reshape(NULL, x, 2, shape));
     NO_VALUE(clv_transpose(NULL, x, (int[]){1, 0}));

@@ -298,6 +298,29 @@ CLV_API clv_value clv_cross_entropy(clv_graph *graph, clv_value logits, clv_valu
 /** Number of labels that are not `ignored`: an f32 scalar (f64 if dtype, the dtype of the logits, is f64). */
 CLV_API clv_value clv_count_labels(clv_graph *graph, clv_value labels, int64_t ignored, clv_dtype dtype);
 
+/** top_k is required; the rest may be 0. */
+typedef struct clv_router_options {
+    size_t size;     /**< sizeof the struct, or 0 */
+    int64_t top_k;   /**< experts that a row chooses */
+    bool sigmoid;    /**< scores are sigmoid(logits); false: softmax over all experts */
+    bool normalised; /**< weights of a row add up to `scale`: as softmax over the chosen experts alone */
+    double scale;    /**< factor of the weights; 0: 1 */
+    clv_value bias;  /**< f32 [E] (f64 for f64) that is added to the scores to choose, not to the weights; optional */
+    int64_t groups;  /**< groups of neighbouring experts; 0: 1 */
+    int64_t top_groups; /**< a row chooses experts of the groups whose two best scores have the largest sums; 0: all */
+} clv_router_options;
+/** Router of a mixture of experts: logits [...,E] -> *weights f32 [...,top_k] (f64 for f64) and *ids i32 [...,top_k],
+ *  best first, of equal scores the first expert. As in Mixtral (normalised), Qwen2-MoE (not) and DeepSeek-V3 (sigmoid,
+ *  bias, groups). E is at most 2048 (CLV_ELIMIT). The gradient passes through the weights of the chosen experts. */
+CLV_EXPERIMENTAL void clv_router(clv_graph *graph, clv_value logits, const clv_router_options *options,
+                                 clv_value *weights, clv_value *ids);
+/** Experts of a mixture: x [...,M], ids i32 and weights f32 (f64 for f64) [...,K], gate_up [E,M,2,F], down [E,F,M] ->
+ *  y [...,M] = sum over k of weights[k] * (act(x gate[e]) * (x up[e])) down[e], e = ids[k]. Rows are sorted by expert and
+ *  none is dropped; an id outside [0, E) adds nothing. Split over experts or over F, the result is a partial sum.
+ *  activation: as of clv_gated. */
+CLV_EXPERIMENTAL clv_value clv_experts(clv_graph *graph, clv_value x, clv_value ids, clv_value weights,
+                                       clv_value gate_up, clv_value down, clv_unary_kind activation);
+
 /** x / (1-p) where uniform(fold_in(key, step)) at the global element index < 1-p, else 0. step: i32 scalar, optional.
  *  The mask does not depend on the mesh. */
 CLV_API clv_value clv_dropout(clv_graph *graph, clv_value x, double p, clv_key key, clv_value step);

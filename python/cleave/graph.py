@@ -1009,6 +1009,25 @@ def cache_update(cache: Value, rows: Value, offset: Value) -> Value:
     return g._value(lib.clv_cache_update, g._id(cache), g._id(rows), g._id(offset))
 
 
+def router(logits: Value, top_k: int, **options: Any) -> tuple[Value, Value]:
+    """The top_k experts of each row of logits [...,E], and their weights: weights [...,top_k] (f32, or f64) and ids
+    (i32). Options: sigmoid (else softmax), normalised, scale, bias ([E], added to choose), groups, top_groups."""
+    g = _graph_of(logits)
+    kept = _c.options("clv_router_options", _with_values(g, options), "router", top_k=top_k)
+    out = ffi.new("clv_value[2]")
+    g._call(lib.clv_router, g._id(logits), kept.struct, out, out + 1)
+    return Value(g, out[0]), Value(g, out[1])
+
+
+def experts(x: Value, ids: Value, weights: Value, gate_up: Value, down: Value, activation: str = "silu") -> Value:
+    """The weighted sum of each row's experts, (act(x gate) * (x up)) down: x [...,M], ids and weights of router(),
+    gate_up [E,M,2,F], down [E,F,M]: [...,M]."""
+    g = _graph_of(x)
+    operands = [g._id(v) for v in (x, ids, weights, gate_up, down)]
+    kind = _c.enum_value(ffi.typeof("clv_unary_kind"), activation, "an activation")
+    return g._value(lib.clv_experts, *operands, kind)
+
+
 def cross_entropy(logits: Value, labels: Value, ignored: int = -100) -> Value:
     """Softmax cross-entropy a row: logits [...,V], labels [...]: [...]; 0 where the label is ignored."""
     g = _graph_of(logits)

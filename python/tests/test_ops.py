@@ -244,6 +244,26 @@ def test_casts_and_integers(mesh):
         np.testing.assert_array_equal(g, w)
 
 
+def test_experts(mesh, rng):
+    x, logits = rng.standard_normal((2, 3, 4)), rng.standard_normal((2, 3, 5))
+    gate_up, down = rng.standard_normal((5, 4, 2, 6)), rng.standard_normal((5, 6, 4))
+
+    def build(x, z, w, d):
+        weights, ids = cleave.router(z, 2, normalised=True)
+        return [weights, ids, cleave.experts(x, ids, weights, w, d)]
+
+    weights, ids, got = evaluate(mesh, build, [x, logits, gate_up, down], dtype="f64")
+    chosen = np.argsort(-logits, -1)[..., :2]
+    score = np.exp(np.take_along_axis(logits, chosen, -1))
+    np.testing.assert_array_equal(ids, chosen)
+    np.testing.assert_allclose(weights, score / score.sum(-1, keepdims=True), rtol=1e-12)
+    want = np.zeros_like(x)
+    for b, s, k in np.ndindex(2, 3, 2):
+        gate, up = np.einsum("m,mjf->jf", x[b, s], gate_up[chosen[b, s, k]])
+        want[b, s] += weights[b, s, k] * (gate / (1 + np.exp(-gate)) * up) @ down[chosen[b, s, k]]
+    np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
+
+
 def test_of_transformers(mesh, rng):
     table, ids = rng.standard_normal((11, 6)), rng.integers(0, 11, (2, 5)).astype(np.int32)
     gain, bias = rng.standard_normal(6), rng.standard_normal(6)

@@ -175,12 +175,17 @@ static clv_status gated_gradient_run(const clv_call *call, clv_error *err)
     return CLV_OK;
 }
 
-clv_value clv_gated(clv_graph *graph, clv_value x, clv_unary_kind kind)
+bool clv_graph_require_gated(clv_graph *graph, const char *what, int kind)
 {
     /* Activations whose derivative takes the input, as the fused kernels need. */
     static const clv_enum_name kinds[] = {
         CLV_ENUM_NAME(CLV_SILU), CLV_ENUM_NAME(CLV_GELU), CLV_ENUM_NAME(CLV_GELU_TANH), CLV_ENUM_NAME(CLV_RELU), {0}};
-    if (!clv_graph_require_enum(graph, "gated", (int)kind, kinds))
+    return clv_graph_require_enum(graph, what, kind, kinds);
+}
+
+clv_value clv_gated(clv_graph *graph, clv_value x, clv_unary_kind kind)
+{
+    if (!clv_graph_require_gated(graph, "gated", (int)kind))
         return CLV_NONE;
     activation_attrs a = attrs_of(kind);
     return clv_graph_emit_one(graph, &clv_op_gated, &a, &x, 1);

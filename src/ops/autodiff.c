@@ -75,6 +75,16 @@ static bool widen(clv_graph *graph, int value, int by, int first)
     return true;
 }
 
+/* The f32 value that d, computed by ops from `first` on, is rounded from; d if it is not. */
+static clv_value before_rounding(const clv_graph *graph, clv_value d, int first)
+{
+    const clv_value_info *info = &graph->values[d.id];
+    if (info->source != CLV_FROM_OP || info->op < first || graph->ops[info->op].def != &clv_op_cast)
+        return d;
+    const clv_value from = {graph->ops[info->op].in[0]};
+    return graph->values[from.id].type.dtype == CLV_F32 ? from : d;
+}
+
 /* d, computed by ops from `first` on, in the dtype in which cotangents of the primal are accumulated. */
 static clv_value cast_to_accumulation_dtype(const backward *b, int primal, clv_value d, int first)
 {
@@ -82,6 +92,7 @@ static clv_value cast_to_accumulation_dtype(const backward *b, int primal, clv_v
     const clv_dtype own = graph->values[primal].type.dtype;
     if (!b->widened[primal]) /* no cast, unless d was widened for another primal */
         return clv_cast(graph, d, own);
+    d = before_rounding(graph, d, first);
     if (!is_16_bit(graph, d) || widen(graph, d.id, -1, first))
         return d;
     set_primal(graph, d, primal);

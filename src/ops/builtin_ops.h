@@ -20,7 +20,8 @@
     X(embedding) X(embedding_gradient) X(attention) X(attention_gradient) X(rope) X(cache_update) \
     X(softmax) X(softmax_gradient) X(xent_max) X(xent_sums) X(xent_loss) X(xent_loss_gradient) X(xent_gradient) \
     X(count_labels) X(dropout) X(sum_squares) X(clip_scale) X(adamw) X(adamw_rounded) X(sgd) X(lion) \
-    X(quant_dot) X(packed_dot)
+    X(quant_dot) X(packed_dot) \
+    X(router) X(router_gradient) X(experts) X(experts_gradient)
 // clang-format on
 
 #define CLV_DECLARE_OP(name) extern const clv_op_def clv_op_##name;
@@ -44,6 +45,8 @@ typedef struct clv_cast_attrs {
 
 /* The kernel code of a unary function. */
 clv_unary_op clv_unary_kernel(clv_unary_kind kind);
+/* Whether the kind is an activation of clv_gated and clv_experts; else the graph fails with those that are. */
+bool clv_graph_require_gated(clv_graph *graph, const char *what, int kind);
 /* Gradient of broadcasting: sums x back to the shape `like` that an operand had before it was broadcast. */
 clv_value clv_graph_unbroadcast(clv_graph *graph, clv_value x, clv_type like);
 

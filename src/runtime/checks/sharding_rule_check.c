@@ -75,6 +75,9 @@ static double tolerance_of(const clv_sharding_rule_trials *trials, clv_dtype res
         const clv_view *in = &trials->whole->in[i];
         if (in->data && clv_dtype_is_float(in->dtype) && in->dtype != CLV_F64)
             unit = fmax(unit, single);
+        if (in->data && clv_dtype_is_float(in->dtype) && clv_dtype_size(in->dtype) < 4 &&
+            clv_op_traits_of(trials->whole->op)->rounds_inside)
+            unit = narrow;
     }
     return unit * fmax(1, term_count(trials->rule) / few);
 }

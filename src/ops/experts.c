@@ -1,0 +1,292 @@
+/* experts.c - the experts of a mixture: each row's gated feed-forward networks, weighted and summed; and the gradient.
+ *
+ *   y[r,n] = sum over j of weights[r,j] * sum over f of act(x[r] gate[e])[f] * (x[r] up[e])[f] * down[e,f,n],
+ *            e = ids[r,j];  gate_up [E, M, 2, F] holds gate and up
+ *
+ *   factors: rows pass; experts and ffn reduce(sum); M and top_k whole; linear in weights, and in down
+ *
+ * A rank with some of the experts adds what these contribute to its rows, so that a split of the experts gives a partial
+ * sum: rows are gathered over the axis before, and results are reduce-scattered. Uneven loads cost time, not memory
+ * (experts_kernel.h), and no row is dropped. An id outside of [0, E) adds nothing.
+ *
+ * gradient: one op, which recomputes gate and up; linear in d_y.        factors: rows reduce(sum) in d_gate_up and
+ *   d_down, experts and ffn in d_x and d_weights; M and top_k whole
+ */
+#include "kernels/cpu/experts_kernel.h"
+#include "ops/builtin_ops.h"
+
+/* Operands; the gradient has d_y after them. */
+enum { X, IDS, WEIGHTS, GATE_UP, DOWN, D_Y };
+enum { FORWARD_IN = D_Y, BACKWARD_IN };
+enum { D_X, D_WEIGHTS, D_GATE_UP, D_DOWN, BACKWARD_OUT };
+
+typedef struct experts_attrs {
+    int activation; /* clv_unary_kind */
+    int64_t experts;
+} experts_attrs;
+
+static const clv_attr fields[] = {
+    CLV_FIELD(INT, experts_attrs, activation), CLV_FIELD(INT64, experts_attrs, experts), {0}};
+
+/* ---- shape ---- */
+
+static clv_status check_rows(const clv_type *in, clv_error *err)
+{
+    const clv_dtype wide = clv_statistics_dtype(in[X].dtype);
+    clv_type ids = in[X];
+    CLV_TRY(clv_check_float("x", &in[X], err));
+    CLV_TRY(clv_check_rank_from("x", &in[X], 1, "[...,M]", err));
+    CLV_TRY(clv_check_same_shape("weights", &in[WEIGHTS], "ids", &in[IDS], err));
+    ids.dtype = CLV_I32;
+    ids.shape[ids.rank - 1] = in[IDS].rank > 0 ? in[IDS].shape[in[IDS].rank - 1] : 0;
+    if (!clv_type_equal(&ids, &in[IDS]) || in[WEIGHTS].dtype != wide)
+        return clv_fail(err, CLV_ESHAPE,
+                        "x is %s, ids are %s, weights are %s; valid: i32 and %s [...,top_k] for x [...,M]",
+                        clv_type_string(&in[X]).text, clv_type_string(&in[IDS]).text,
+                        clv_type_string(&in[WEIGHTS]).text, clv_dtype_name(wide));
+    return CLV_OK;
+}
+
+static clv_status check_operands(const clv_op *op, const clv_type *in, clv_error *err)
+{
+    CLV_TRY(check_rows(in, err));
+    const int64_t experts = ((const experts_attrs *)op->attrs)->experts, width = in[X].shape[in[X].rank - 1];
+    const int64_t ffn = in[DOWN].rank == 3 ? in[DOWN].shape[1] : 0;
+    const clv_type gate_up = {.dtype = in[X].dtype, .rank = 4, .shape = {experts, width, 2, ffn}};
+    const clv_type down = {.dtype = in[X].dtype, .rank = 3, .shape = {experts, ffn, width}};
+    if (!clv_type_equal(&in[GATE_UP], &gate_up) || !clv_type_equal(&in[DOWN], &down))
+        return clv_fail(
+            err, CLV_ESHAPE, "gate_up is %s and down is %s; valid: [E,M,2,F] and [E,F,M], of the dtype of x %s",
+            clv_type_string(&in[GATE_UP]).text, clv_type_string(&in[DOWN]).text, clv_type_string(&in[X]).text);
+    return CLV_OK;
+}
+
+/* ---- rule ---- */
+
+typedef void map_dim(clv_rule *rule, int i, int d, int factor);
+
+/* The factors after the row dimensions, 0 to rows - 1. */
+typedef struct expert_factors {
+    int rows, experts, ffn;
+} expert_factors;
+
+static void map_rows(map_dim *map, clv_rule *rule, int i, const expert_factors *f)
+{
+    for (int d = 0; d < f->rows; d++)
+        map(rule, i, d, d);
+}
+
+static void map_gate_up(map_dim *map, clv_rule *rule, int i, const expert_factors *f)
+{
+    map(rule, i, 0, f->experts);
+    map(rule, i, 3, f->ffn);
+}
+
+static void map_down(map_dim *map, clv_rule *rule, int i, const expert_factors *f)
+{
+    map(rule, i, 0, f->experts);
+    map(rule, i, 1, f->ffn);
+}
+
+static expert_factors map_operands(clv_rule *rule, const clv_type *in, clv_reduction rows)
+{
+    expert_factors f = {.rows = in[X].rank - 1};
+    for (int d = 0; d < f.rows; d++)
+        clv_rule_add_factor(rule, in[X].shape[d], rows);
+    f.experts = clv_rule_add_factor(rule, in[DOWN].shape[0], CLV_REDUCTION_SUM);
+    f.ffn = clv_rule_add_factor(rule, in[DOWN].shape[1], CLV_REDUCTION_SUM);
+    clv_rule_name_factor(rule, f.experts, "experts");
+    clv_rule_name_factor(rule, f.ffn, "ffn");
+    map_rows(clv_rule_operand_dim, rule, X, &f);
+    map_rows(clv_rule_operand_dim, rule, IDS, &f);
+    map_rows(clv_rule_operand_dim, rule, WEIGHTS, &f);
+    map_gate_up(clv_rule_operand_dim, rule, GATE_UP, &f);
+    map_down(clv_rule_operand_dim, rule, DOWN, &f);
+    return f;
+}
+
+/* ---- cost ---- */
+
+/* Products of a row and one of its experts: gate, up and down; backward gate and up again, and two for each. */
+enum { FORWARD_PRODUCTS = 3, RECOMPUTED_PRODUCTS = 2, GRADIENT_PRODUCTS = 2 * FORWARD_PRODUCTS + RECOMPUTED_PRODUCTS };
+
+/* If rows choose experts evenly. Weights of experts that no row chooses are not read. */
+static clv_op_cost cost_of(const clv_op *op, const clv_type *in, const clv_type *out, int products)
+{
+    const double experts = (double)((const experts_attrs *)op->attrs)->experts, here = (double)in[DOWN].shape[0];
+    const double choices = (double)clv_type_elems(&in[IDS]) * (experts > 0 ? here / experts : 0);
+    const double weights = clv_type_bytes(&in[GATE_UP]) + clv_type_bytes(&in[DOWN]);
+    const double read = here > 0 && choices < here ? choices / here : 1;
+    const double size = (double)in[X].shape[in[X].rank - 1] * (double)in[DOWN].shape[1];
+    return (clv_op_cost){.flops = 2 * products * choices * size,
+                         .bytes = clv_op_traffic(op, in, out) - weights * (1 - read)};
+}
+
+/* ---- kernel ---- */
+
+static clv_experts_args args_of(const clv_op *op, const clv_view *in)
+{
+    const experts_attrs *a = op->attrs;
+    return (clv_experts_args){.act = clv_unary_kernel((clv_unary_kind)a->activation),
+                              .dtype = in[X].dtype,
+                              .rows = clv_view_rows(&in[X], 1),
+                              .width = in[X].shape[in[X].rank - 1],
+                              .top_k = in[IDS].shape[in[IDS].rank - 1],
+                              .first = in[DOWN].lo[0],
+                              .experts = in[DOWN].shape[0],
+                              .ffn = in[DOWN].shape[1],
+                              .x = in[X].data,
+                              .ids = in[IDS].data,
+                              .weights = in[WEIGHTS].data,
+                              .gate_up = in[GATE_UP].data,
+                              .down = in[DOWN].data};
+}
+
+static clv_experts_args args_of_call(const clv_call *call)
+{
+    clv_experts_args args = args_of(call->op, call->in);
+    args.workspace = call->workspace;
+    args.work = clv_call_thread_pool(call);
+    return args;
+}
+
+/* ---- experts_gradient: the operands, d_y -> d_x, d_weights, d_gate_up, d_down ---- */
+
+/* Gradients of 16-bit weights are f32, because they are summed tile by tile. */
+static clv_status gradient_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    CLV_TRY(check_operands(op, in, err));
+    if (!clv_type_equal(&in[D_Y], &in[X]))
+        return clv_fail(err, CLV_ESHAPE, "d_y is %s, x is %s; they must be equal", clv_type_string(&in[D_Y]).text,
+                        clv_type_string(&in[X]).text);
+    out[D_X] = in[X];
+    out[D_WEIGHTS] = in[WEIGHTS];
+    out[D_GATE_UP] = in[GATE_UP];
+    out[D_DOWN] = in[DOWN];
+    out[D_GATE_UP].dtype = out[D_DOWN].dtype = in[WEIGHTS].dtype;
+    return CLV_OK;
+}
+
+static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    const expert_factors f = map_operands(rule, in, CLV_REDUCTION_SUM);
+    map_rows(clv_rule_operand_dim, rule, D_Y, &f);
+    map_rows(clv_rule_result_dim, rule, D_X, &f);
+    map_rows(clv_rule_result_dim, rule, D_WEIGHTS, &f);
+    map_gate_up(clv_rule_result_dim, rule, D_GATE_UP, &f);
+    map_down(clv_rule_result_dim, rule, D_DOWN, &f);
+    clv_rule_multilinear(rule, 1u << D_Y);
+}
+
+static clv_op_cost gradient_cost(const clv_op *op, const clv_type *in, const clv_type *out)
+{
+    return cost_of(op, in, out, GRADIENT_PRODUCTS);
+}
+
+static size_t gradient_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
+{
+    clv_experts_args args = args_of(op, in);
+    return clv_experts_workspace(&args, true);
+}
+
+static clv_status gradient_run(const clv_call *call, clv_error *err)
+{
+    clv_experts_args args = args_of_call(call);
+    const clv_experts_gradients gradients = {.d_y = call->in[D_Y].data,
+                                             .d_x = call->out[D_X].data,
+                                             .d_weights = call->out[D_WEIGHTS].data,
+                                             .d_gate_up = call->out[D_GATE_UP].data,
+                                             .d_down = call->out[D_DOWN].data};
+    return clv_experts_backward(&args, &gradients, err);
+}
+
+const clv_op_def clv_op_experts_gradient = {
+    .name = "experts_gradient",
+    .display_name = "the gradient of the experts",
+    CLV_ARITY(BACKWARD_IN, BACKWARD_IN, BACKWARD_OUT),
+    CLV_ATTRS(experts_attrs, fields),
+    .shape = gradient_shape,
+    .rule = gradient_rule,
+    .cost = gradient_cost,
+    .workspace = gradient_workspace,
+    .run = gradient_run,
+    .counts_flops = true,
+    .traits = &(const clv_op_traits){.recomputed_flops = (double)RECOMPUTED_PRODUCTS / GRADIENT_PRODUCTS,
+                                     .rates_of = "dot_general",
+                                     .rounds_inside = true},
+};
+
+/* ---- experts ---- */
+
+static clv_status experts_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    CLV_TRY(check_operands(op, in, err));
+    out[0] = in[X];
+    return CLV_OK;
+}
+
+static void experts_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    const expert_factors f = map_operands(rule, in, CLV_REDUCTION_NONE);
+    map_rows(clv_rule_result_dim, rule, 0, &f);
+    clv_rule_multilinear(rule, 1u << WEIGHTS | 1u << DOWN);
+}
+
+static clv_op_cost experts_cost(const clv_op *op, const clv_type *in, const clv_type *out)
+{
+    return cost_of(op, in, out, FORWARD_PRODUCTS);
+}
+
+static size_t workspace_of(const clv_op *op, const clv_view *in, const clv_view *out)
+{
+    clv_experts_args args = args_of(op, in);
+    return clv_experts_workspace(&args, false);
+}
+
+static clv_status experts_run(const clv_call *call, clv_error *err)
+{
+    clv_experts_args args = args_of_call(call);
+    return clv_experts_forward(&args, call->out[0].data, err);
+}
+
+static void experts_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    experts_attrs attrs = *(const experts_attrs *)op->attrs;
+    clv_value in[BACKWARD_IN], out[BACKWARD_OUT];
+    for (int i = 0; i < FORWARD_IN; i++)
+        in[i] = clv_op_operand(op, i);
+    in[D_Y] = d_out[0];
+    const clv_dtype dtype = clv_graph_type(graph, in[X]).dtype;
+    clv_graph_emit(graph, &clv_op_experts_gradient, &attrs, in, BACKWARD_IN, out);
+    d_in[X] = out[D_X];
+    d_in[WEIGHTS] = out[D_WEIGHTS];
+    d_in[GATE_UP] = clv_cast(graph, out[D_GATE_UP], dtype);
+    d_in[DOWN] = clv_cast(graph, out[D_DOWN], dtype);
+}
+
+const clv_op_def clv_op_experts = {
+    .name = "experts",
+    CLV_ARITY(FORWARD_IN, FORWARD_IN, 1),
+    CLV_ATTRS(experts_attrs, fields),
+    .shape = experts_shape,
+    .rule = experts_rule,
+    .gradient = experts_gradient,
+    .cost = experts_cost,
+    .workspace = workspace_of,
+    .run = experts_run,
+    .counts_flops = true,
+    .traits = &(const clv_op_traits){.rates_of = "dot_general"},
+};
+
+clv_value clv_experts(clv_graph *graph, clv_value x, clv_value ids, clv_value weights, clv_value gate_up,
+                      clv_value down, clv_unary_kind activation)
+{
+    if (!clv_graph_require_gated(graph, "experts", (int)activation))
+        return CLV_NONE;
+    experts_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.activation = (int)activation;
+    attrs.experts = clv_graph_type(graph, down).shape[0];
+    clv_value in[] = {x, ids, weights, gate_up, down};
+    return clv_graph_emit_one(graph, &clv_op_experts, &attrs, in, FORWARD_IN);
+}

@@ -1,0 +1,304 @@
+/* Router and experts: values against plain loops, gradients against central differences, definitions on shards. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cleave/op.h"
+#include "graph/graph.h"
+#include "graph_interpreter.h"
+#include "must.h"
+#include "unit_test.h"
+
+/* ---- router ---- */
+
+enum { MOST_EXPERTS = 12 };
+
+static double score_of(const double *logits, int n, int e, bool sigmoid)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += exp(logits[i]);
+    return sigmoid ? 1 / (1 + exp(-logits[e])) : exp(logits[e]) / sum;
+}
+
+/* Whether the expert's group is among the best by the sum of its two best. */
+static bool group_chosen(const double *choice, int n, const clv_router_options *o, int e)
+{
+    const int groups = o->groups ? (int)o->groups : 1, each = n / groups;
+    double sum[MOST_EXPERTS];
+    int better = 0;
+    for (int g = 0; g < groups; g++) {
+        double first = -INFINITY, second = -INFINITY;
+        for (int i = g * each; i < (g + 1) * each; i++) {
+            second = choice[i] > first ? first : fmax(second, choice[i]);
+            first = fmax(first, choice[i]);
+        }
+        sum[g] = first + (each > 1 ? second : 0);
+    }
+    for (int g = 0; g < groups; g++)
+        better += sum[g] > sum[e / each];
+    return !o->top_groups || better < o->top_groups;
+}
+
+static void check_router(const clv_router_options *given, int rows, int n)
+{
+    clv_router_options o = *given;
+    clv_graph *graph = must_graph("model=1");
+    clv_value logits = clv_input(graph, "logits", CLV_F64, 2, (int64_t[]){rows, n}, NULL), weights, ids;
+    clv_value bias = clv_input(graph, "bias", CLV_F64, 1, (int64_t[]){n}, NULL);
+    o.bias = o.sigmoid ? bias : CLV_NONE;
+    clv_router(graph, logits, &o, &weights, &ids);
+    graph_eval *eval = graph_eval_new(graph, 11);
+    graph_eval_must_run(eval, -1);
+    for (int r = 0; r < rows; r++) {
+        double l[MOST_EXPERTS], s[MOST_EXPERTS], choice[MOST_EXPERTS], chosen = 0;
+        for (int e = 0; e < n; e++)
+            l[e] = graph_eval_get(eval, logits, r * n + e);
+        for (int e = 0; e < n; e++) {
+            s[e] = score_of(l, n, e, o.sigmoid);
+            choice[e] = s[e] + (o.sigmoid ? graph_eval_get(eval, bias, e) : 0);
+        }
+        for (int j = 0; j < o.top_k; j++)
+            chosen += s[(int)graph_eval_get(eval, ids, r * o.top_k + j)];
+        for (int j = 0; j < o.top_k; j++) {
+            int e = (int)graph_eval_get(eval, ids, r * o.top_k + j), better = 0;
+            for (int i = 0; i < n; i++)
+                better += group_chosen(choice, n, &o, i) && choice[i] > choice[e];
+            assert_int_equal(better, j);
+            assert_true(group_chosen(choice, n, &o, e));
+            double want = (o.scale != 0 ? o.scale : 1) * s[e] / (o.normalised ? chosen : 1);
+            double got = graph_eval_get(eval, weights, r * o.top_k + j);
+            if (!(fabs(got - want) <= 1e-12))
+                fail_msg("row %d, choice %d: %.17g, expected %.17g", r, j, got, want);
+        }
+    }
+    graph_eval_free(eval);
+    clv_graph_free(graph);
+}
+
+static const clv_router_options routers[] = {
+    {.top_k = 1},
+    {.top_k = 2, .normalised = true},
+    {.top_k = 3},
+    {.top_k = 12, .normalised = true},
+    {.top_k = 2, .sigmoid = true},
+    {.top_k = 4, .sigmoid = true, .normalised = true, .scale = 2.5, .groups = 4, .top_groups = 2},
+    {.top_k = 2, .sigmoid = true, .normalised = true, .groups = 6, .top_groups = 1},
+    {.top_k = 5, .groups = 12, .top_groups = 5},
+};
+enum { N_ROUTERS = sizeof routers / sizeof *routers };
+
+static void test_router_values(void **state)
+{
+    for (int i = 0; i < N_ROUTERS; i++)
+        check_router(&routers[i], 9, 12);
+}
+
+/* Of equal scores the first expert; NaN fills the weights of its row, and its ids stay distinct. */
+static void test_router_extremes(void **state)
+{
+    const double x[] = {1, 1, 1, 1, 0, 3, 3, 0, 1, NAN, 1, 1};
+    clv_graph *graph = must_graph("model=1");
+    clv_value logits = clv_input(graph, "logits", CLV_F32, 2, (int64_t[]){3, 4}, NULL), weights, ids;
+    clv_router(graph, logits, &(clv_router_options){.top_k = 2, .normalised = true}, &weights, &ids);
+    graph_eval *eval = graph_eval_new(graph, 1);
+    graph_eval_fill(eval, logits, x);
+    graph_eval_must_run(eval, -1);
+    assert_true(graph_eval_get(eval, ids, 0) == 0 && graph_eval_get(eval, ids, 1) == 1);
+    assert_true(graph_eval_get(eval, ids, 2) == 1 && graph_eval_get(eval, ids, 3) == 2);
+    assert_true(graph_eval_get(eval, weights, 0) == 0.5 && graph_eval_get(eval, weights, 2) == 0.5);
+    assert_true(isnan(graph_eval_get(eval, weights, 4)) && isnan(graph_eval_get(eval, weights, 5)));
+    assert_true(graph_eval_get(eval, ids, 4) != graph_eval_get(eval, ids, 5));
+    graph_eval_free(eval);
+    clv_graph_free(graph);
+}
+
+static void test_router_gradient(void **state)
+{
+    for (int i = 0; i < N_ROUTERS; i++) {
+        clv_router_options o = routers[i];
+        clv_graph *graph = must_graph("model=1");
+        clv_value logits = clv_input(graph, "logits", CLV_F64, 3, (int64_t[]){2, 3, 12}, NULL), weights, ids;
+        o.bias = o.sigmoid ? clv_input(graph, "bias", CLV_F64, 1, (int64_t[]){12}, NULL) : CLV_NONE;
+        clv_router(graph, logits, &o, &weights, &ids);
+        assert_true(check_gradient(graph, weights, &logits, 1, NULL, NULL) > 0);
+        clv_graph_free(graph);
+    }
+}
+
+/* ---- experts ---- */
+
+enum { ROWS = 7, WIDTH = 5, EXPERTS = 4, TOP = 2, FFN = 3 };
+
+/* Expert 3 is not chosen, one row chooses expert 1 twice, one id is out of range. */
+static const double some_ids[ROWS * TOP] = {0, 1, 1, 0, 2, 1, 1, 1, 2, 0, 1, 9, 1, 2};
+
+typedef struct mixture {
+    clv_graph *graph;
+    clv_value x, ids, weights, gate_up, down, y;
+} mixture;
+
+static mixture new_mixture(clv_dtype dtype, clv_unary_kind activation)
+{
+    mixture m = {.graph = must_graph("model=1")};
+    m.x = clv_input(m.graph, "x", dtype, 2, (int64_t[]){ROWS, WIDTH}, NULL);
+    m.ids = clv_input(m.graph, "ids", CLV_I32, 2, (int64_t[]){ROWS, TOP}, NULL);
+    m.weights = clv_input(m.graph, "weights", dtype == CLV_F64 ? CLV_F64 : CLV_F32, 2, (int64_t[]){ROWS, TOP}, NULL);
+    m.gate_up = clv_input(m.graph, "gate_up", dtype, 4, (int64_t[]){EXPERTS, WIDTH, 2, FFN}, NULL);
+    m.down = clv_input(m.graph, "down", dtype, 3, (int64_t[]){EXPERTS, FFN, WIDTH}, NULL);
+    m.y = clv_experts(m.graph, m.x, m.ids, m.weights, m.gate_up, m.down, activation);
+    return m;
+}
+
+static double expert_of(graph_eval *eval, const mixture *m, int row, int e, int n)
+{
+    double y = 0;
+    for (int f = 0; f < FFN; f++) {
+        double gate = 0, up = 0;
+        for (int k = 0; k < WIDTH; k++) {
+            double x = graph_eval_get(eval, m->x, row * WIDTH + k);
+            gate += x * graph_eval_get(eval, m->gate_up, ((e * WIDTH + k) * 2 + 0) * FFN + f);
+            up += x * graph_eval_get(eval, m->gate_up, ((e * WIDTH + k) * 2 + 1) * FFN + f);
+        }
+        y += gate / (1 + exp(-gate)) * up * graph_eval_get(eval, m->down, (e * FFN + f) * WIDTH + n);
+    }
+    return y;
+}
+
+static void test_experts_values(void **state)
+{
+    mixture m = new_mixture(CLV_F64, CLV_SILU);
+    graph_eval *eval = graph_eval_new(m.graph, 5);
+    graph_eval_fill(eval, m.ids, some_ids);
+    graph_eval_must_run(eval, -1);
+    for (int r = 0; r < ROWS; r++)
+        for (int n = 0; n < WIDTH; n++) {
+            double want = 0, got = graph_eval_get(eval, m.y, r * WIDTH + n);
+            for (int j = 0; j < TOP; j++)
+                if (some_ids[r * TOP + j] < EXPERTS)
+                    want += graph_eval_get(eval, m.weights, r * TOP + j) *
+                            expert_of(eval, &m, r, (int)some_ids[r * TOP + j], n);
+            if (!(fabs(got - want) <= 1e-12))
+                fail_msg("row %d, column %d: %.17g, expected %.17g", r, n, got, want);
+        }
+    graph_eval_free(eval);
+    clv_graph_free(m.graph);
+}
+
+static void set_ids(graph_eval *eval, void *context)
+{
+    graph_eval_fill(eval, ((mixture *)context)->ids, some_ids);
+}
+
+static void test_experts_gradient(void **state)
+{
+    const clv_unary_kind kinds[] = {CLV_SILU, CLV_GELU, CLV_GELU_TANH};
+    for (int i = 0; i < 3; i++) {
+        mixture m = new_mixture(CLV_F64, kinds[i]);
+        const clv_value wrt[] = {m.x, m.weights, m.gate_up, m.down};
+        assert_true(check_gradient(m.graph, m.y, wrt, 4, set_ids, &m) > 0);
+        clv_graph_free(m.graph);
+    }
+}
+
+/* Several tiles of an expert, uneven: all rows choose expert 0, some expert 2. */
+static void test_definition(void **state)
+{
+    enum { MANY = 300 };
+    static const clv_dtype dtypes[] = {CLV_F64, CLV_F32, CLV_BF16, CLV_F16};
+    static int32_t ids[MANY * TOP];
+    for (int i = 0; i < MANY * TOP; i++)
+        ids[i] = i % TOP == 0 ? 0 : i % 7 == 0 ? 2 : 4 - i % 3;
+    for (int rows = 6; rows <= MANY; rows *= 50)
+        for (int i = 0; i < 4; i++) {
+            const clv_dtype dtype = dtypes[i], wide = dtype == CLV_F64 ? CLV_F64 : CLV_F32;
+            clv_graph *graph = must_graph("model=1");
+            clv_error err = {0};
+            clv_value in[] = {clv_input(graph, "x", dtype, 3, (int64_t[]){2, rows / 2, WIDTH}, NULL),
+                              clv_input(graph, "ids", CLV_I32, 3, (int64_t[]){2, rows / 2, TOP}, NULL),
+                              clv_input(graph, "weights", wide, 3, (int64_t[]){2, rows / 2, TOP}, NULL),
+                              clv_input(graph, "gate_up", dtype, 4, (int64_t[]){5, WIDTH, 2, FFN}, NULL),
+                              clv_input(graph, "down", dtype, 3, (int64_t[]){5, FFN, WIDTH}, NULL)};
+            clv_value y = clv_experts(graph, in[0], in[1], in[2], in[3], in[4], CLV_SILU), d[4];
+            const clv_value wrt[] = {in[0], in[2], in[3], in[4]};
+            clv_gradients(graph, y, clv_input(graph, "d_y", dtype, 3, (int64_t[]){2, rows / 2, WIDTH}, NULL), wrt, 4,
+                          d);
+            must(clv_graph_status(graph, &err), &err);
+            graph_eval *eval = graph_eval_new(graph, 3);
+            memcpy(graph_eval_data(eval, in[1]), ids, (size_t)(rows * TOP) * sizeof *ids);
+            graph_eval_must_run(eval, -1);
+            assert_true(graph_eval_check_rules(eval) > 0);
+            graph_eval_free(eval);
+            clv_graph_free(graph);
+        }
+}
+
+/* Logits of a row lie far apart: differences do not change the choice. */
+static void test_router_definition(void **state)
+{
+    static const clv_dtype dtypes[] = {CLV_F64, CLV_F32, CLV_BF16, CLV_F16};
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < N_ROUTERS; k++) {
+            clv_graph *graph = must_graph("model=1");
+            clv_router_options o = routers[k];
+            clv_value logits = clv_input(graph, "logits", dtypes[i], 3, (int64_t[]){2, 5, 12}, NULL), weights, ids;
+            clv_router(graph, logits, &o, &weights, &ids);
+            graph_eval *eval = graph_eval_new(graph, 3);
+            for (int e = 0; e < 2 * 5 * 12; e++)
+                graph_eval_set(eval, logits, e, (e * 7 % 12 - 6) * 0.25);
+            graph_eval_must_run(eval, -1);
+            assert_true(graph_eval_check_rules(eval) > 0);
+            graph_eval_free(eval);
+            clv_graph_free(graph);
+        }
+}
+
+/* ---- refused ---- */
+
+static clv_status status_of(clv_graph *graph)
+{
+    clv_error err = {0};
+    clv_status status = clv_graph_status(graph, &err);
+    clv_graph_free(graph);
+    return status;
+}
+
+static clv_status route(clv_dtype dtype, int64_t experts, clv_router_options o)
+{
+    clv_graph *graph = must_graph("model=1");
+    clv_value weights, ids, logits = clv_input(graph, "logits", dtype, 2, (int64_t[]){3, experts}, NULL);
+    clv_router(graph, logits, &o, &weights, &ids);
+    assert_false(clv_graph_ok(graph) && !clv_valid(weights));
+    return status_of(graph);
+}
+
+static void test_refused(void **state)
+{
+    assert_int_equal(route(CLV_F32, 4, (clv_router_options){.top_k = 4}), CLV_OK);
+    assert_int_equal(route(CLV_F32, 4, (clv_router_options){.top_k = 5}), CLV_EINVAL);
+    assert_int_equal(route(CLV_F32, 4, (clv_router_options){0}), CLV_EINVAL);
+    assert_int_equal(route(CLV_F32, 4, (clv_router_options){.top_k = 1, .groups = 3}), CLV_EINVAL);
+    assert_int_equal(route(CLV_F32, 4, (clv_router_options){.top_k = 3, .groups = 2, .top_groups = 1}), CLV_EINVAL);
+    assert_int_equal(route(CLV_F32, 4, (clv_router_options){.top_k = 1, .groups = 2, .top_groups = 3}), CLV_EINVAL);
+    assert_int_equal(route(CLV_F32, 2049, (clv_router_options){.top_k = 1}), CLV_ELIMIT);
+    assert_int_equal(route(CLV_I32, 4, (clv_router_options){.top_k = 1}), CLV_EDTYPE);
+    mixture m = new_mixture(CLV_F32, CLV_TANH);
+    assert_int_equal(status_of(m.graph), CLV_EINVAL);
+    m = new_mixture(CLV_F32, CLV_SILU);
+    clv_experts(m.graph, m.x, m.ids, m.weights, m.down, m.down, CLV_SILU);
+    assert_int_equal(status_of(m.graph), CLV_ESHAPE);
+    m = new_mixture(CLV_F32, CLV_SILU);
+    clv_experts(m.graph, m.x, m.ids, m.x, m.gate_up, m.down, CLV_SILU);
+    assert_int_equal(status_of(m.graph), CLV_ESHAPE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_router_values),     cmocka_unit_test(test_router_extremes),
+        cmocka_unit_test(test_router_gradient),   cmocka_unit_test(test_experts_values),
+        cmocka_unit_test(test_experts_gradient),  cmocka_unit_test(test_definition),
+        cmocka_unit_test(test_router_definition), cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
