@@ -234,6 +234,8 @@ CLV_API clv_value clv_reduce(clv_graph *graph, clv_reduce_kind kind, clv_value x
 
 /** The same elements, in row-major order, in another shape. */
 CLV_API clv_value clv_reshape(clv_graph *graph, clv_value x, int rank, const int64_t *shape);
+/** x with dimensions of size 1 repeated: `shape` has its rank, and in each other dimension its size. */
+CLV_EXPERIMENTAL clv_value clv_broadcast(clv_graph *graph, clv_value x, const int64_t *shape);
 /** Permutes dimensions: dimension i of the result is dimension order[i] of x. */
 CLV_API clv_value clv_transpose(clv_graph *graph, clv_value x, const int *order);
 /** The elements [begin[d], end[d]) of each dimension d. */
@@ -242,6 +244,105 @@ CLV_API clv_value clv_slice(clv_graph *graph, clv_value x, const int64_t *begin,
 CLV_API clv_value clv_pad(clv_graph *graph, clv_value x, const int64_t *before, const int64_t *after);
 /** Concatenates n >= 1 tensors along a dimension (more than 8 by several ops). */
 CLV_API clv_value clv_concat(clv_graph *graph, const clv_value *x, int n, int dim);
+
+/** Functions of programs that others wrote (import.h): X(kind, value). Floats are computed in f64 and rounded
+ *  once, whole numbers exactly; they wrap around. The functions from CLV_LESS on compare, and give bool. ROUND_EVEN
+ *  rounds halves to even, ROUND_AWAY away from 0; REMAINDER has the sign of a; of NOT, AND, OR and XOR the operands are
+ *  bool (logical) or integers (bits). */
+#define CLV_POINTWISE_KINDS(X)                                                                                         \
+    X(CLV_SIN, 400)                                                                                                    \
+    X(CLV_COS, 401)                                                                                                    \
+    X(CLV_TAN, 402)                                                                                                    \
+    X(CLV_ABS, 403)                                                                                                    \
+    X(CLV_SIGN, 404)                                                                                                   \
+    X(CLV_FLOOR, 405)                                                                                                  \
+    X(CLV_CEIL, 406)                                                                                                   \
+    X(CLV_ROUND_EVEN, 407)                                                                                             \
+    X(CLV_ROUND_AWAY, 408)                                                                                             \
+    X(CLV_ERF, 409)                                                                                                    \
+    X(CLV_ERFC, 410)                                                                                                   \
+    X(CLV_LOG1P, 411)                                                                                                  \
+    X(CLV_EXPM1, 412)                                                                                                  \
+    X(CLV_CBRT, 413)                                                                                                   \
+    X(CLV_NOT, 414)                                                                                                    \
+    X(CLV_ATAN2, 415)                                                                                                  \
+    X(CLV_POWER, 416)                                                                                                  \
+    X(CLV_REMAINDER, 417)                                                                                              \
+    X(CLV_AND, 418)                                                                                                    \
+    X(CLV_OR, 419)                                                                                                     \
+    X(CLV_XOR, 420)                                                                                                    \
+    X(CLV_LESS, 421)                                                                                                   \
+    X(CLV_LESS_EQUAL, 422)                                                                                             \
+    X(CLV_GREATER, 423)                                                                                                \
+    X(CLV_GREATER_EQUAL, 424)                                                                                          \
+    X(CLV_EQUAL, 425)                                                                                                  \
+    X(CLV_NOT_EQUAL, 426)                                                                                              \
+    X(CLV_IS_FINITE, 427)
+#define CLV_KIND_ENUM(kind, value) kind = (value),
+/** Functions of clv_pointwise. */
+typedef enum clv_pointwise_kind { CLV_POINTWISE_KINDS(CLV_KIND_ENUM) } clv_pointwise_kind;
+#undef CLV_KIND_ENUM
+/** f(x), or f(a, b) with NumPy broadcasting, element by element; b is CLV_NONE for a function of one operand. Dtypes
+ *  must be equal. Not differentiable: programs bring their gradients. */
+CLV_EXPERIMENTAL clv_value clv_pointwise(clv_graph *graph, clv_pointwise_kind kind, clv_value a, clv_value b);
+
+/** Reductions of clv_fold: X(kind, value). */
+#define CLV_FOLD_KINDS(X)                                                                                              \
+    X(CLV_FOLD_SUM, 500)                                                                                               \
+    X(CLV_FOLD_PRODUCT, 501)                                                                                           \
+    X(CLV_FOLD_MAX, 502)                                                                                               \
+    X(CLV_FOLD_MIN, 503)                                                                                               \
+    X(CLV_FOLD_AND, 504)                                                                                               \
+    X(CLV_FOLD_OR, 505)                                                                                                \
+    X(CLV_FOLD_ARGMAX, 506)                                                                                            \
+    X(CLV_FOLD_ARGMIN, 507)
+#define CLV_KIND_ENUM(kind, value) kind = (value),
+/** Reductions of any dtype. */
+typedef enum clv_fold_kind { CLV_FOLD_KINDS(CLV_KIND_ENUM) } clv_fold_kind;
+#undef CLV_KIND_ENUM
+/** Reduces the n dimensions in dims, which are dropped, of a tensor of any dtype, as programs of others do (import.h).
+ *  Floats are accumulated in f64, in row-major order. AND and OR are of bool. ARGMAX and ARGMIN are of one dimension and
+ *  give i32, the first of equal elements, of NaN before others. The reduced dimensions are not split over ranks:
+ *  clv_reduce is for sums and maxima of floats. Not differentiable. */
+CLV_EXPERIMENTAL clv_value clv_fold(clv_graph *graph, clv_fold_kind kind, clv_value x, const int *dims, int n);
+
+/** The box of `sizes` elements of x that begins at `starts` (i32 or i64 [rank of x]), moved so that it lies inside x
+ *  (StableHLO's dynamic_slice). Not differentiable. */
+CLV_EXPERIMENTAL clv_value clv_dynamic_slice(clv_graph *graph, clv_value x, clv_value starts, const int64_t *sizes);
+/** x with the elements of `update`, of its rank and dtype, from `starts` on (clv_dynamic_slice). Not differentiable. */
+CLV_EXPERIMENTAL clv_value clv_dynamic_update_slice(clv_graph *graph, clv_value x, clv_value update, clv_value starts);
+
+/** Which dimensions index which (StableHLO's dimension numbers of gather and scatter). `indices` holds index vectors
+ *  along dimension index_dim (its rank: each element is one of a single component). An index vector says where in x a
+ *  window begins; the windows fill the window dimensions, in the order of x, of the result of a gather or of the
+ *  updates of a scatter; the other dimensions of these are those of indices without index_dim, in order. */
+typedef struct clv_index_dims {
+    int index_dim;
+    bool window[CLV_MAX_RANK];   /**< dimension d of the result, or of the updates, is one of windows */
+    bool dropped[CLV_MAX_RANK];  /**< dimension d of x, in which windows have one element, is not among them */
+    int batch[CLV_MAX_RANK];     /**< 1 + the dimension of indices with which dimension d of x goes along, as a batch;
+                                      windows lack it; 0: none */
+    int n_starts;                /**< components of an index vector */
+    int start[CLV_MAX_RANK];     /**< the dimension of x in which component i is the start */
+    int64_t sizes[CLV_MAX_RANK]; /**< extents of a window in x; a scatter takes them from its updates */
+} clv_index_dims;
+/** The windows of x that indices (i32 or i64) begin, moved so that they lie inside x. Not differentiable. */
+CLV_EXPERIMENTAL clv_value clv_gather(clv_graph *graph, clv_value x, clv_value indices, const clv_index_dims *dims);
+/** How an update meets an element: X(kind, value). SET of an element by several updates keeps one of them. */
+#define CLV_SCATTER_KINDS(X)                                                                                           \
+    X(CLV_SCATTER_SET, 600)                                                                                            \
+    X(CLV_SCATTER_ADD, 601)                                                                                            \
+    X(CLV_SCATTER_MULTIPLY, 602)                                                                                       \
+    X(CLV_SCATTER_MAX, 603)                                                                                            \
+    X(CLV_SCATTER_MIN, 604)
+#define CLV_KIND_ENUM(kind, value) kind = (value),
+/** How an update meets an element. */
+typedef enum clv_scatter_kind { CLV_SCATTER_KINDS(CLV_KIND_ENUM) } clv_scatter_kind;
+#undef CLV_KIND_ENUM
+/** x with updates, in row-major order, in the windows that indices begin; one that is not whole inside x is left out.
+ *  Floats of 16 bits are rounded at each update. Not differentiable. */
+CLV_EXPERIMENTAL clv_value clv_scatter(clv_graph *graph, clv_scatter_kind kind, clv_value x, clv_value indices,
+                                       clv_value updates, const clv_index_dims *dims);
 
 /** table [V,M], ids (i32 or i64) [...] -> [..., M]. An id outside [0, V) gives zeros. */
 CLV_API clv_value clv_embedding(clv_graph *graph, clv_value table, clv_value ids);

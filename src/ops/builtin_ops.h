@@ -21,7 +21,8 @@
     X(softmax) X(softmax_gradient) X(xent_max) X(xent_sums) X(xent_loss) X(xent_loss_gradient) X(xent_gradient) \
     X(count_labels) X(dropout) X(sum_squares) X(clip_scale) X(adamw) X(adamw_rounded) X(sgd) X(lion) \
     X(quant_dot) X(packed_dot) \
-    X(router) X(router_gradient) X(experts) X(experts_gradient)
+    X(router) X(router_gradient) X(experts) X(experts_gradient) \
+    X(pointwise) X(fold) X(dynamic_slice) X(dynamic_update_slice) X(gather) X(scatter)
 // clang-format on
 
 #define CLV_DECLARE_OP(name) extern const clv_op_def clv_op_##name;
@@ -50,6 +51,9 @@ bool clv_graph_require_gated(clv_graph *graph, const char *what, int kind);
 /* Gradient of broadcasting: sums x back to the shape `like` that an operand had before it was broadcast. */
 clv_value clv_graph_unbroadcast(clv_graph *graph, clv_value x, clv_type like);
 
+/* The gradient of an embedding: rows of d_out [..., M] added where ids (i32 or i64) [...] say, in [vocabulary, M]. An id
+ * outside [0, vocabulary) is left out. */
+clv_value clv_embedding_gradient(clv_graph *graph, int64_t vocabulary, clv_value d_out, clv_value ids);
 /* x [row..., in...] times quantized weights, contracting n_in dimensions (stored_weight_dot.c has the shapes). */
 clv_value clv_quantized_dot(clv_graph *graph, clv_quant quant, clv_value x, clv_value ints, clv_value scales, int n_in);
 /* x [row..., in...] times prepacked weights, contracting n_in dimensions (stored_weight_dot.c has the shape). */

@@ -15,8 +15,7 @@
 
 /* ---- broadcasting ---- */
 
-/* The shape of n operands broadcast together. */
-static clv_status broadcast_shapes(clv_type *out, const clv_type *const *operands, int n, clv_error *err)
+clv_status clv_broadcast_shapes(clv_type *out, const clv_type *const *operands, int n, clv_error *err)
 {
     for (int i = 0; i < n; i++)
         out->rank = operands[i]->rank > out->rank ? operands[i]->rank : out->rank;
@@ -53,8 +52,7 @@ clv_value clv_graph_unbroadcast(clv_graph *graph, clv_value x, clv_type like)
     return extra == 0 ? sum : clv_reshape(graph, sum, like.rank, like.shape);
 }
 
-/* The local shape of an operand, padded with leading 1s to `rank`. */
-static void padded_shape(int64_t *shape, const clv_view *view, int rank)
+void clv_padded_shape(int64_t *shape, const clv_view *view, int rank)
 {
     for (int d = 0; d < rank; d++) {
         int at = d - (rank - view->rank);
@@ -193,7 +191,7 @@ static clv_status combine_shape(const clv_op *op, const clv_type *in, clv_type *
         return clv_fail(err, CLV_EDTYPE, "operands are %s and %s; cast one", clv_dtype_name(in[0].dtype),
                         clv_dtype_name(in[1].dtype));
     *out = (clv_type){.dtype = in[0].dtype};
-    return broadcast_shapes(out, (const clv_type *const[]){&in[0], &in[1]}, 2, err);
+    return clv_broadcast_shapes(out, (const clv_type *const[]){&in[0], &in[1]}, 2, err);
 }
 
 static void combine_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
@@ -218,8 +216,8 @@ static clv_status combine_run(const clv_call *call, clv_error *err)
 {
     const clv_view *out = &call->out[0];
     int64_t a[CLV_MAX_RANK], b[CLV_MAX_RANK];
-    padded_shape(a, &call->in[0], out->rank);
-    padded_shape(b, &call->in[1], out->rank);
+    clv_padded_shape(a, &call->in[0], out->rank);
+    clv_padded_shape(b, &call->in[1], out->rank);
     clv_binary_forward((clv_binary_op)((const combine_attrs *)call->op->attrs)->op, out->dtype, out->data,
                        call->in[0].data, call->in[1].data, out->rank, out->shape, a, b);
     return CLV_OK;
@@ -284,8 +282,8 @@ static clv_status choice_run(const clv_call *call, clv_error *err)
 {
     const clv_view *out = &call->out[0];
     int64_t a[CLV_MAX_RANK], b[CLV_MAX_RANK];
-    padded_shape(a, &call->in[1], out->rank);
-    padded_shape(b, &call->in[2], out->rank);
+    clv_padded_shape(a, &call->in[1], out->rank);
+    clv_padded_shape(b, &call->in[2], out->rank);
     clv_maximum_backward(((const combine_attrs *)call->op->attrs)->op == CLV_BINARY_MAX, out->dtype, out->data,
                          call->in[0].data, call->in[1].data, call->in[2].data, out->rank, out->shape, a, b);
     return CLV_OK;
@@ -354,7 +352,7 @@ static clv_status where_shape(const clv_op *op, const clv_type *in, clv_type *ou
         return clv_fail(err, CLV_EDTYPE, "the choices are %s and %s; cast one", clv_dtype_name(in[1].dtype),
                         clv_dtype_name(in[2].dtype));
     *out = (clv_type){.dtype = in[1].dtype};
-    return broadcast_shapes(out, (const clv_type *const[]){&in[1], &in[2], &in[0]}, 3, err);
+    return clv_broadcast_shapes(out, (const clv_type *const[]){&in[1], &in[2], &in[0]}, 3, err);
 }
 
 static void where_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
@@ -368,7 +366,7 @@ static clv_status where_run(const clv_call *call, clv_error *err)
     const clv_view *out = &call->out[0];
     int64_t shape[3][CLV_MAX_RANK];
     for (int i = 0; i < 3; i++)
-        padded_shape(shape[i], &call->in[i], out->rank);
+        clv_padded_shape(shape[i], &call->in[i], out->rank);
     clv_where_forward(out->dtype, out->data, call->in[0].data, call->in[1].data, call->in[2].data, out->rank,
                       out->shape, shape[0], shape[1], shape[2]);
     return CLV_OK;

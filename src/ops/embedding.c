@@ -160,11 +160,17 @@ static clv_status embedding_run(const clv_call *call, clv_error *err)
     return CLV_OK;
 }
 
+clv_value clv_embedding_gradient(clv_graph *graph, int64_t vocabulary, clv_value d_out, clv_value ids)
+{
+    gradient_attrs attrs = {.vocabulary = vocabulary};
+    clv_value in[] = {d_out, ids};
+    return clv_graph_emit_one(graph, &clv_op_embedding_gradient, &attrs, in, 2);
+}
+
 static void embedding_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
-    gradient_attrs attrs = {.vocabulary = clv_graph_type(graph, clv_op_operand(op, 0)).shape[0]};
-    clv_value in[] = {d_out[0], clv_op_operand(op, 1)};
-    d_in[0] = clv_graph_emit_one(graph, &clv_op_embedding_gradient, &attrs, in, 2);
+    int64_t vocabulary = clv_graph_type(graph, clv_op_operand(op, 0)).shape[0];
+    d_in[0] = clv_embedding_gradient(graph, vocabulary, d_out[0], clv_op_operand(op, 1));
 }
 
 const clv_op_def clv_op_embedding = {

@@ -35,6 +35,11 @@ clv_status clv_check_same_shape(const char *what, const clv_type *type, const ch
 clv_status clv_check_rows(const char *what, const clv_type *type, const char *other, const clv_type *like,
                           clv_error *err);
 
+/* The shape of n operands broadcast together (NumPy's rule) in *out, which holds a dtype alone. @return CLV_ESHAPE */
+clv_status clv_broadcast_shapes(clv_type *out, const clv_type *const *operands, int n, clv_error *err);
+/* The local shape of an operand, padded with leading 1s to `rank`. */
+void clv_padded_shape(int64_t *shape, const clv_view *view, int rank);
+
 /* The dtype of statistics (sums, maxima, moments) of a tensor of `dtype`: f64 for f64, else f32. */
 clv_dtype clv_statistics_dtype(clv_dtype dtype);
 

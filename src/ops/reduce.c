@@ -85,8 +85,6 @@ static clv_value with_kept_dims(clv_graph *graph, const reduce_attrs *a, clv_val
     return a->keep ? value : clv_reshape(graph, value, x->rank, shape);
 }
 
-static clv_value broadcast(clv_graph *graph, clv_value x, const clv_type *to);
-
 static void reduce_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
     const reduce_attrs a = *(const reduce_attrs *)op->attrs;
@@ -95,7 +93,7 @@ static void reduce_gradient(clv_graph *graph, const clv_op *op, const clv_value 
     if (a.kind == CLV_MEAN)
         d = clv_scale(graph, d, 1.0 / whole_count(&a, type.shape, type.rank));
     if (a.kind != CLV_MAX) {
-        d_in[0] = broadcast(graph, d, &type);
+        d_in[0] = clv_broadcast(graph, d, type.shape);
         return;
     }
     int dims[CLV_MAX_RANK], n = 0;
@@ -208,14 +206,16 @@ static void broadcast_gradient(clv_graph *graph, const clv_op *op, const clv_val
     d_in[0] = clv_graph_unbroadcast(graph, d_out[0], clv_graph_type(graph, clv_op_operand(op, 0)));
 }
 
-static clv_value broadcast(clv_graph *graph, clv_value x, const clv_type *to)
+clv_value clv_broadcast(clv_graph *graph, clv_value x, const int64_t *shape)
 {
-    clv_type have = clv_graph_type(graph, x);
-    if (clv_type_equal(&have, to))
-        return x;
+    if (!clv_graph_require(graph, shape != NULL, __func__, "a shape"))
+        return CLV_NONE;
     broadcast_attrs a;
     memset(&a, 0, sizeof a);
-    memcpy(a.shape, to->shape, sizeof a.shape);
+    int rank = clv_graph_type(graph, x).rank;
+    memcpy(a.shape, shape, (size_t)rank * sizeof *shape);
+    if (clv_valid(x) && memcmp(a.shape, clv_graph_type(graph, x).shape, (size_t)rank * sizeof *shape) == 0)
+        return x;
     return clv_graph_emit_one(graph, &clv_op_broadcast, &a, &x, 1);
 }
 

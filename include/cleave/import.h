@@ -1,0 +1,78 @@
+/** @file import.h - programs that others wrote, read as StableHLO text: what jax.jit(f).lower(...).as_text() gives.
+ *
+ * A program is read (clv_import_read), listed (clv_import_port, clv_import_op, ...), and put into a graph on any mesh
+ * (clv_import_stablehlo): its arguments become inputs, its results outputs, its shardings (Shardy's) stated layouts, and
+ * each op is named after the line of Python that made it. From there on it is a graph like any other: compiled, planned,
+ * explained, run (docs/programs.md).
+ *
+ * Loops of a known number of turns (scan) are unrolled; calls are put in place. What is not supported (other dtypes,
+ * dynamic shapes, ops without a counterpart) is an error that names file, line and column.
+ */
+#ifndef CLEAVE_IMPORT_H
+#define CLEAVE_IMPORT_H
+
+#include "cleave/session.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** A program that was read. Immutable, but for clv_import_stablehlo, which notes constants in it. */
+typedef struct clv_import clv_import;
+
+/** Reads a file. Free with clv_import_free.
+ *  @return CLV_ESYNTAX, CLV_EUNSUPPORTED, CLV_ELIMIT naming file, line and column; CLV_ENOTFOUND, CLV_EIO, CLV_ENOMEM */
+CLV_EXPERIMENTAL clv_status clv_import_read(clv_import **out, const char *path, clv_error *err);
+/** The same of `size` bytes of text; `name` stands for the file in messages. */
+CLV_EXPERIMENTAL clv_status clv_import_parse(clv_import **out, const char *text, size_t size, const char *name,
+                                             clv_error *err);
+/** NULL is a no-op. */
+CLV_EXPERIMENTAL void clv_import_free(clv_import *program);
+/** Whether a file begins as StableHLO text does: with "module", "#loc" or a comment of it. */
+CLV_EXPERIMENTAL bool clv_import_is_program(const char *path);
+
+/** The mesh that the text names: of several, the one with the most axes. @return whether there is one with axes */
+CLV_EXPERIMENTAL bool clv_import_mesh(const clv_import *program, clv_mesh *out);
+
+/** An argument or result of the program. Strings live with the program. */
+typedef struct clv_import_port_info {
+    size_t size;          /**< set by the caller: sizeof the struct, or 0 */
+    const char *name;     /**< "p['w']", "arg0"; "result[0]" */
+    bool is_result;       /**< a result, not an argument */
+    clv_type type;        /**< of a tensor that is supported: clv_import_stablehlo says which are not */
+    const char *sharding; /**< the layout that the text states, as text: "data,_"; NULL: none */
+    int line;             /**< in the text */
+} clv_import_port_info;
+/** Describes argument or result i in *out: the arguments, then the results; past the end the name is NULL.
+ *  @return CLV_EINVAL for a negative i or an invalid size */
+CLV_EXPERIMENTAL clv_status clv_import_port(const clv_import *program, int i, clv_import_port_info *out,
+                                            clv_error *err);
+
+/** A kind of op of the text. */
+typedef struct clv_import_op_info {
+    size_t size;      /**< set by the caller: sizeof the struct, or 0 */
+    const char *name; /**< "stablehlo.dot_general"; past the end NULL */
+    int count;        /**< in the text; a function that is called twice counts once */
+    bool supported;
+    int line; /**< of the first one */
+} clv_import_op_info;
+/** Describes kind i, by name, in *out. @return CLV_EINVAL for a negative i or an invalid size */
+CLV_EXPERIMENTAL clv_status clv_import_op(const clv_import *program, int i, clv_import_op_info *out, clv_error *err);
+
+/** Name of function i of the text, and the number of its ops; NULL past the end. */
+CLV_EXPERIMENTAL const char *clv_import_function(const clv_import *program, int i, int *ops);
+
+/** Puts the program into a graph: an input for each argument, an output for each result, by clv_import_port_info.name.
+ *  Shardings that the text states are those of inputs, outputs and constraints; axes that the graph's mesh lacks have
+ *  one rank there. Constants of several values become state "constant.N", whose values clv_import_constant gives.
+ *  @return CLV_EUNSUPPORTED, CLV_EDTYPE, CLV_ESHAPE naming file, line and column of what cannot be imported;
+ *          CLV_ELIMIT for a loop of more than 4096 turns, or more than 2^22 ops; CLV_ENOMEM */
+CLV_EXPERIMENTAL clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program, clv_error *err);
+/** A clv_state_source: the values of constants. arg: the clv_import. */
+CLV_EXPERIMENTAL clv_status clv_import_constant(void *arg, const char *name, const clv_type *type, const clv_shard *box,
+                                                void *out, int *known, clv_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

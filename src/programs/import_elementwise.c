@@ -1,0 +1,168 @@
+/* import_elementwise.c - StableHLO's elementwise ops: a row each. */
+#include <string.h>
+
+#include "programs/importer.h"
+
+static clv_value operand(importer *im, const imported *in, int i)
+{
+    return imported_compact(im, &in[i]);
+}
+
+static clv_status finish(importer *im, const mlir_op *op, clv_value value, imported *out, clv_error *err)
+{
+    clv_type type;
+    CLV_TRY(import_type(&type, im, &op->result_types[0], err));
+    out[0] = imported_of(type, value);
+    return CLV_OK;
+}
+
+static clv_status need(const importer *im, const mlir_op *op, int operands, clv_error *err)
+{
+    return op->n_operands == operands && op->n_results == 1
+               ? CLV_OK
+               : import_fail(im, op, err, CLV_ESYNTAX, "%d operands; %d are needed", op->n_operands, operands);
+}
+
+static clv_status unary(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
+{
+    CLV_TRY(need(im, op, 1, err));
+    return finish(im, op, clv_unary(im->graph, (clv_unary_kind)im->row->kind, operand(im, in, 0)), out, err);
+}
+
+static clv_status negate(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
+{
+    CLV_TRY(need(im, op, 1, err));
+    clv_value x = operand(im, in, 0);
+    if (clv_dtype_is_float(in[0].type.dtype))
+        return finish(im, op, clv_unary(im->graph, CLV_NEG, x), out, err);
+    clv_value zero = clv_fill(im->graph, in[0].type.dtype, 0, NULL, 0);
+    return finish(im, op, clv_sub(im->graph, zero, x), out, err);
+}
+
+static clv_status square(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
+{
+    CLV_TRY(need(im, op, 1, err));
+    clv_value x = operand(im, in, 0);
+    return finish(im, op, clv_mul(im->graph, x, x), out, err);
+}
+
+static clv_status pointwise(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
+{
+    bool binary = im->row->kind >= CLV_ATAN2 && im->row->kind <= CLV_NOT_EQUAL;
+    CLV_TRY(need(im, op, binary ? 2 : 1, err));
+    clv_value b = binary ? operand(im, in, 1) : CLV_NONE;
+    return finish(im, op, clv_pointwise(im->graph, (clv_pointwise_kind)im->row->kind, operand(im, in, 0), b), out, err);
+}
+
+/* Of bool, a sum and a maximum are "or", a product and a minimum "and"; a float times a number is scaled. */
+static clv_status binary(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
+{
+    int kind = im->row->kind;
+    double factor;
+    int64_t whole;
+    CLV_TRY(need(im, op, 2, err));
+    if (in[0].type.dtype == CLV_BOOL) {
+        bool is_and = kind == CLV_MUL || kind == CLV_MINIMUM;
+        clv_pointwise_kind logic = is_and ? CLV_AND : kind == CLV_SUB ? CLV_XOR : CLV_OR;
+        return finish(im, op, clv_pointwise(im->graph, logic, operand(im, in, 0), operand(im, in, 1)), out, err);
+    }
+    for (int i = 0; i < 2 && kind == CLV_MUL; i++)
+        if (clv_dtype_is_float(in[i].type.dtype) && imported_number(&in[i], &factor, &whole))
+            return finish(im, op, clv_scale(im->graph, operand(im, in, 1 - i), factor), out, err);
+    return finish(im, op, clv_binary(im->graph, (clv_binary_kind)kind, operand(im, in, 0), operand(im, in, 1)), out,
+                  err);
+}
+
+static clv_status compare(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
+{
+    static const struct {
+        const char *name;
+        clv_pointwise_kind kind;
+    } rows[] = {{"EQ", CLV_EQUAL},      {"NE", CLV_NOT_EQUAL}, {"LT", CLV_LESS},
+                {"LE", CLV_LESS_EQUAL}, {"GT", CLV_GREATER},   {"GE", CLV_GREATER_EQUAL}};
+    CLV_TRY(need(im, op, 2, err));
+    for (int a = 0; a < op->n_attrs; a++)
+        for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+            const char *text = op->attrs[a].text ? op->attrs[a].text : "";
+            const char *last = strrchr(text, ' '); /* of the generic form: "comparison_direction LT" */
+            if (strcmp(last ? last + 1 : text, rows[r].name) == 0)
+                return finish(im, op, clv_pointwise(im->graph, rows[r].kind, operand(im, in, 0), operand(im, in, 1)),
+                              out, err);
+        }
+    return import_fail(im, op, err, CLV_ESYNTAX, "no direction; valid: EQ, NE, LT, LE, GT, GE");
+}
+
+static clv_status select(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
+{
+    CLV_TRY(need(im, op, 3, err));
+    clv_value where = clv_where(im->graph, operand(im, in, 0), operand(im, in, 1), operand(im, in, 2));
+    return finish(im, op, where, out, err);
+}
+
+static clv_status clamp(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
+{
+    CLV_TRY(need(im, op, 3, err));
+    clv_value low = clv_binary(im->graph, CLV_MAXIMUM, operand(im, in, 1), operand(im, in, 0));
+    return finish(im, op, clv_binary(im->graph, CLV_MINIMUM, low, operand(im, in, 2)), out, err);
+}
+
+static clv_status convert(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
+{
+    clv_type type;
+    CLV_TRY(need(im, op, 1, err));
+    CLV_TRY(import_type(&type, im, &op->result_types[0], err));
+    out[0] = imported_of(type, clv_cast(im->graph, operand(im, in, 0), type.dtype));
+    return CLV_OK;
+}
+
+#define ROW(name, build, kind)                                                                                         \
+    {                                                                                                                  \
+        "stablehlo." name, build, kind, true, false                                                                    \
+    }
+#define CHLO(name, build, kind)                                                                                        \
+    {                                                                                                                  \
+        "chlo." name, build, kind, true, false                                                                         \
+    }
+const import_row import_elementwise_rows[] = {
+    ROW("exponential", unary, CLV_EXP),
+    ROW("log", unary, CLV_LOG),
+    ROW("tanh", unary, CLV_TANH),
+    ROW("logistic", unary, CLV_SIGMOID),
+    ROW("rsqrt", unary, CLV_RSQRT),
+    ROW("sqrt", unary, CLV_SQRT),
+    ROW("negate", negate, 0),
+    ROW("sine", pointwise, CLV_SIN),
+    ROW("cosine", pointwise, CLV_COS),
+    ROW("tan", pointwise, CLV_TAN),
+    ROW("abs", pointwise, CLV_ABS),
+    ROW("sign", pointwise, CLV_SIGN),
+    ROW("floor", pointwise, CLV_FLOOR),
+    ROW("ceil", pointwise, CLV_CEIL),
+    ROW("round_nearest_even", pointwise, CLV_ROUND_EVEN),
+    ROW("round_nearest_afz", pointwise, CLV_ROUND_AWAY),
+    ROW("log_plus_one", pointwise, CLV_LOG1P),
+    ROW("exponential_minus_one", pointwise, CLV_EXPM1),
+    ROW("cbrt", pointwise, CLV_CBRT),
+    ROW("not", pointwise, CLV_NOT),
+    ROW("is_finite", pointwise, CLV_IS_FINITE),
+    ROW("atan2", pointwise, CLV_ATAN2),
+    ROW("power", pointwise, CLV_POWER),
+    ROW("remainder", pointwise, CLV_REMAINDER),
+    ROW("and", pointwise, CLV_AND),
+    ROW("or", pointwise, CLV_OR),
+    ROW("xor", pointwise, CLV_XOR),
+    ROW("add", binary, CLV_ADD),
+    ROW("subtract", binary, CLV_SUB),
+    ROW("multiply", binary, CLV_MUL),
+    ROW("divide", binary, CLV_DIV),
+    ROW("maximum", binary, CLV_MAXIMUM),
+    ROW("minimum", binary, CLV_MINIMUM),
+    ROW("compare", compare, 0),
+    ROW("select", select, 0),
+    ROW("clamp", clamp, 0),
+    ROW("convert", convert, 0),
+    CHLO("erf", pointwise, CLV_ERF),
+    CHLO("erfc", pointwise, CLV_ERFC),
+    CHLO("square", square, 0),
+    {0},
+};

@@ -1,0 +1,320 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/stablehlo/: programs as JAX lowers them to StableHLO text, with inputs and results.
+
+    pip install jax==0.10.2 flax==0.12.8 optax==0.2.8 safetensors
+    python tests/golden/make_stablehlo.py [NAME...]
+
+NAME.mlir is jax.jit(f).lower(...).as_text(debug_info=True); NAME.safetensors has the inputs, by the names of the
+arguments, and the results of JAX on the CPU in f32, by the names of the results ("result[0]").
+"""
+import os
+import re
+import sys
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+os.environ["JAX_PLATFORMS"] = "cpu"
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+from jax.sharding import NamedSharding, PartitionSpec as P
+from safetensors.numpy import save_file
+
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stablehlo")
+PROGRAMS = {}
+B, S, M, H, K, V, F = 2, 6, 16, 4, 2, 13, 24
+
+
+def program(make):
+    PROGRAMS[make.__name__] = make
+    return make
+
+
+def weights(seed=0, **shapes):
+    rng = np.random.default_rng(seed)
+    return {name: jnp.asarray(rng.normal(0, 0.4, shape), jnp.float32) for name, shape in shapes.items()}
+
+
+def tokens(rows=B, columns=S, seed=1):
+    return jnp.asarray(np.random.default_rng(seed).integers(0, V, (rows, columns)), jnp.int32)
+
+
+def cross_entropy(logits, labels):
+    chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), labels[..., None], axis=-1)
+    return -chosen.mean()
+
+
+def layer_norm(x, gain, bias):
+    mean = x.mean(-1, keepdims=True)
+    variance = ((x - mean) ** 2).mean(-1, keepdims=True)
+    return (x - mean) * jax.lax.rsqrt(variance + 1e-5) * gain + bias
+
+
+def rms_norm(x, gain):
+    return x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-5) * gain
+
+
+def rope(x, theta=10000.0):
+    half = x.shape[-1] // 2
+    angle = jnp.arange(x.shape[1])[:, None] * theta ** (-jnp.arange(half) / half)
+    cos, sin = jnp.cos(angle)[:, None], jnp.sin(angle)[:, None]
+    a, b = x[..., :half], x[..., half:]
+    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def attention(q, k, v, causal):
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5
+    if causal:
+        scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
+
+
+@program
+def mlp():
+    def loss(p, x, y):
+        h = jax.nn.gelu(x @ p["up"] + p["bias"])
+        return ((h @ p["down"] - y) ** 2).mean()
+
+    p = weights(up=(M, F), bias=(F,), down=(F, M))
+    return jax.value_and_grad(loss), (p, *weights(1, x=(8, M), y=(8, M)).values())
+
+
+@program
+def mlp_forward():
+    def forward(p, x):
+        return jnp.tanh(x @ p["up"] + p["bias"]) @ p["down"]
+
+    return forward, (weights(up=(M, F), bias=(F,), down=(F, M)), weights(1, x=(8, M))["x"])
+
+
+def gpt2_loss(p, ids):
+    x = p["wte"][ids[:, :-1]] + p["wpe"]
+    h = layer_norm(x, p["g1"], p["b1"])
+    q, k, v = jnp.split((h @ p["qkv"] + p["bqkv"]).reshape(*h.shape[:2], 3 * H, M // H), 3, axis=2)
+    x = x + attention(q, k, v, True).reshape(x.shape) @ p["out"]
+    h = layer_norm(x, p["g2"], p["b2"])
+    x = x + jax.nn.gelu(h @ p["up"]) @ p["down"]
+    return cross_entropy(x @ p["wte"].T, ids[:, 1:])
+
+
+@program
+def gpt2():
+    p = weights(wte=(V, M), wpe=(S - 1, M), g1=(M,), b1=(M,), qkv=(M, 3 * M), bqkv=(3 * M,), out=(M, M), g2=(M,),
+                b2=(M,), up=(M, F), down=(F, M))
+    return jax.value_and_grad(gpt2_loss), (p, tokens())
+
+
+def llama_layer(x, p):
+    D = M // H
+    h = rms_norm(x, p["norm1"])
+    q = rope((h @ p["q"]).reshape(*x.shape[:2], H, D))
+    k = rope((h @ p["k"]).reshape(*x.shape[:2], K, D))
+    v = (h @ p["v"]).reshape(*x.shape[:2], K, D)
+    k, v = (jnp.repeat(a, H // K, axis=2) for a in (k, v))
+    x = x + attention(q, k, v, True).reshape(x.shape) @ p["o"]
+    h = rms_norm(x, p["norm2"])
+    return x + (jax.nn.silu(h @ p["gate"]) * (h @ p["up"])) @ p["down"]
+
+
+def llama_weights(layers):
+    D = M // H
+    shapes = dict(norm1=(M,), q=(M, H * D), k=(M, K * D), v=(M, K * D), o=(H * D, M), norm2=(M,), gate=(M, F),
+                  up=(M, F), down=(F, M))
+    return weights(embed=(V, M), norm=(M,), head=(M, V)) | {
+        "layers": weights(2, **{name: (layers, *shape) for name, shape in shapes.items()})
+    }
+
+
+def llama_logits(p, ids, remat=False):
+    layer = jax.checkpoint(llama_layer) if remat else llama_layer
+    x, _ = jax.lax.scan(lambda x, p: (layer(x, p), None), p["embed"][ids], p["layers"])
+    return rms_norm(x, p["norm"]) @ p["head"]
+
+
+@program
+def llama_forward():
+    return llama_logits, (llama_weights(2), tokens())
+
+
+@program
+def llama():
+    def loss(p, ids):
+        return cross_entropy(llama_logits(p, ids[:, :-1], remat=True), ids[:, 1:])
+
+    return jax.value_and_grad(loss), (llama_weights(2), tokens())
+
+
+@program
+def esm():
+    def loss(p, ids, mask):
+        D = M // H
+        x = p["embed"][ids] * mask[..., None]
+        h = layer_norm(x, p["g1"], p["b1"])
+        q, k, v = ((h @ p[n]).reshape(*x.shape[:2], H, D) for n in "qkv")
+        scores = jnp.einsum("bqhd,bkhd->bhqk", rope(q * D**-0.5), rope(k))
+        scores = jnp.where(mask[:, None, None, :] > 0, scores, jnp.finfo(jnp.float32).min)
+        x = x + jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v).reshape(x.shape) @ p["o"]
+        h = layer_norm(x, p["g2"], p["b2"])
+        x = x + jax.nn.gelu(h @ p["up"], approximate=False) @ p["down"]
+        return cross_entropy(x @ p["embed"].T, ids)
+
+    p = weights(embed=(V, M), g1=(M,), b1=(M,), q=(M, M), k=(M, M), v=(M, M), o=(M, M), g2=(M,), b2=(M,), up=(M, F),
+                down=(F, M))
+    mask = jnp.asarray(np.arange(S)[None] < np.array([[S], [S - 2]]), jnp.float32)
+    return jax.value_and_grad(loss), (p, tokens(), mask)
+
+
+@program
+def scan_remat():
+    def loss(w, x):
+        def layer(x, w):
+            return jnp.tanh(x @ w), x.sum()
+
+        x, sums = jax.lax.scan(jax.checkpoint(layer), x, w)
+        return (x * x).sum() + sums.sum()
+
+    return jax.value_and_grad(loss, argnums=(0, 1)), tuple(weights(w=(3, 8, 8), x=(5, 8)).values())
+
+
+@program
+def nnx_layers():
+    class Net(nnx.Module):
+        def __init__(self, rngs):
+            self.embed = nnx.Embed(V, M, rngs=rngs)
+            self.norm = nnx.LayerNorm(M, rngs=rngs)
+            self.attention = nnx.MultiHeadAttention(H, M, decode=False, rngs=rngs)
+            self.scale = nnx.RMSNorm(M, rngs=rngs)
+            self.up = nnx.Linear(M, F, rngs=rngs)
+            self.down = nnx.Linear(F, V, rngs=rngs)
+
+        def __call__(self, ids):
+            x = self.embed(ids)
+            x = x + self.attention(self.norm(x))
+            return self.down(nnx.relu(self.up(self.scale(x))))
+
+    graph, state = nnx.split(Net(nnx.Rngs(0)))
+
+    def loss(p, ids):
+        return cross_entropy(nnx.merge(graph, p)(ids), ids)
+
+    return jax.value_and_grad(loss), (nnx.to_pure_dict(state), tokens())
+
+
+@program
+def adamw():
+    optimizer = optax.chain(optax.clip_by_global_norm(0.5), optax.adamw(optax.cosine_decay_schedule(1e-2, 100)))
+
+    def step(p, moments, x, y):
+        def loss(p):
+            return ((jax.nn.relu(x @ p["up"]) @ p["down"] - y) ** 2).mean()
+
+        value, gradient = jax.value_and_grad(loss)(p)
+        updates, moments = optimizer.update(gradient, moments, p)
+        return optax.apply_updates(p, updates), moments, value
+
+    p = weights(up=(M, F), down=(F, M))
+    return step, (p, optimizer.init(p), *weights(1, x=(8, M), y=(8, M)).values())
+
+
+def annotated(specs, mesh, f, arguments):
+    place = jax.tree.map(lambda x, s: jax.device_put(x, NamedSharding(mesh, s)), arguments, specs)
+    return f, place
+
+
+@program
+def fsdp():
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+
+    def step(p, x, y):
+        def loss(p):
+            h = jax.lax.with_sharding_constraint(jax.nn.relu(x @ p["up"]), NamedSharding(mesh, P("data", None)))
+            return ((h @ p["down"] - y) ** 2).mean()
+
+        value, g = jax.value_and_grad(loss)(p)
+        return value, jax.tree.map(lambda p, g: p - 0.1 * g, p, g)
+
+    specs = ({"up": P("data", None), "down": P("data", None)}, P("data", None), P("data", None))
+    return annotated(specs, mesh, step, (weights(up=(M, F), down=(F, M)), *weights(1, x=(8, M), y=(8, M)).values()))
+
+
+@program
+def tensor_parallel():
+    mesh = jax.make_mesh((2, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+
+    def step(p, x):
+        def loss(p):
+            h = jax.lax.with_sharding_constraint(jax.nn.gelu(x @ p["up"]), NamedSharding(mesh, P("data", "model")))
+            return (jax.lax.with_sharding_constraint(h @ p["down"], NamedSharding(mesh, P("data", None))) ** 2).mean()
+
+        return jax.value_and_grad(loss)(p)
+
+    specs = ({"up": P(None, "model"), "down": P("model", None)}, P("data", None))
+    return annotated(specs, mesh, step, (weights(up=(M, F), down=(F, M)), weights(1, x=(8, M))["x"]))
+
+
+@program
+def shard_map():
+    mesh = jax.make_mesh((4,), ("model",), axis_types=(jax.sharding.AxisType.Auto,))
+
+    @jax.shard_map(mesh=mesh, in_specs=(P(), P(None, "model"), P("model", None)), out_specs=P())
+    def block(x, up, down):
+        return jax.lax.psum(jax.nn.relu(x @ up) @ down, "model")
+
+    return block, tuple(weights(x=(8, M), up=(M, F), down=(F, M)).values())
+
+
+@program
+def moe():
+    def loss(p, x):
+        gates = jax.nn.softmax(x @ p["router"])
+        best = jax.nn.one_hot(gates.argmax(-1), 4)
+        routed = jnp.einsum("td,te->etd", x, best)
+        h = jax.nn.silu(jnp.einsum("etd,edf->etf", routed, p["up"]))
+        y = jnp.einsum("etf,efd->etd", h, p["down"])
+        return (jnp.einsum("etd,te,te->td", y, best, gates) ** 2).mean()
+
+    p = weights(router=(M, 4), up=(4, M, F), down=(4, F, M))
+    return jax.value_and_grad(loss), (p, weights(1, x=(8, M))["x"])
+
+
+@program
+def convolution():
+    def f(x, w):
+        return jax.lax.conv(x, w, (1, 1), "SAME")
+
+    return f, tuple(weights(x=(1, 3, 8, 8), w=(4, 3, 3, 3)).values())
+
+
+def names(prefix, tree):
+    return [prefix + jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
+
+
+def write(name):
+    f, arguments = PROGRAMS[name]()
+    jitted = jax.jit(f)
+    lowered = jitted.lower(*arguments)
+    text = lowered.as_text(debug_info=True)
+    text = re.sub(r'"/[^"]*/(make_stablehlo\.py|site-packages/[^"]*)"', r'"\1"', text)
+    with open(os.path.join(FOLDER, name + ".mlir"), "w") as file:
+        file.write(text)
+    main = text[text.index("@main(") :]
+    arguments_text = main[: main.index("\n")]
+    located = dict(re.findall(r'^(#loc\d*) = loc\("(.*?)"\)$', text, re.M))
+    found = re.findall(r'%arg\d+: .*?loc\(("[^"]*"|#loc\d*)\)', arguments_text)
+    labels = [x.strip('"') if x[0] == '"' else located[x] for x in found]
+    kept = lowered._lowering.compile_args["kept_var_idx"]
+    flat = [x for i, x in enumerate(jax.tree.leaves(arguments)) if i in kept]
+    assert len(labels) == len(flat), (labels, len(flat))
+    values = dict(zip(labels, flat))
+    results = jitted(*arguments)
+    values |= dict(zip(names("result", results), jax.tree.leaves(results)))
+    save_file({k: np.ascontiguousarray(np.asarray(v)) for k, v in values.items()},
+              os.path.join(FOLDER, name + ".safetensors"))
+    print(name, len(text), sorted(set(re.findall(r"(?:stablehlo|chlo|sdy|mhlo)\.[a-z_]+", text))))
+
+
+os.makedirs(FOLDER, exist_ok=True)
+for name in sys.argv[1:] or PROGRAMS:
+    write(name)
