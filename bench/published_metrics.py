@@ -28,7 +28,7 @@ MAXTEXT = {'v5e': {16: (6, 1, 'full'), 32: (4, 1, 'full'), 64: (2, 1, 'full'), 1
 
 
 def maxtext_model(billions):
-    """configs/base.yml and pyconfig.py, get_individual_scales, at 76bd53b0f. Its MLP has no gate: a gated one with
+    """MaxText's base.yml and get_individual_scales at 76bd53b0f. Its MLP has no gate: a gated one with
     products of as many flops stands for it, as this library's rotary models are gated."""
     base, rest = divmod(billions.bit_length() - 1, 3)
     wide = base + (rest > 0)
@@ -71,7 +71,7 @@ def maxtext_rules(slices, tp):
     return {'rules': [['batch', batch], *model, ['embed_kernel', ['data']]]}
 
 
-# Recipes that docs/reference/models/tiering.md links: benchmarks/maxtext_{trillium,v5p}_model_configs.py.
+# per_device_batch_size and recomputation of the recipes that MaxText's page of tiers links.
 TIERING = {('Llama 3.1 8B', 'v6e'): (4, 'full'), ('Llama 2 70B', 'v5p'): (4, 'full'),
            ('Llama 2 70B', 'v6e'): (4, 'full'), ('Llama 3.1 70B', 'v6e'): (4, 'full')}
 
@@ -188,7 +188,8 @@ def korthikanti(row):
             'batch': 16, 'rules': 'megatron-sp' if is_sp else 'megatron', 'seq': row['seq'], 'dtype': 'bf16',
             'recompute': 'full' if recompute == 'full' else 'none', 'devices': tp, 'hardware': 'a100-80gb',
             'software': 'pytorch-flash1' if recompute == 'selective' else 'megatron-2021',
-            'more': ['--reshard-after-forward'] if is_sp else [], 'baseline': base, 'is_run': False, 'of': lambda plan: 100 * activations(plan) / activations(plan['baseline'])}
+            'more': ['--reshard-after-forward'] if is_sp else [], 'baseline': base, 'is_run': False,
+            'of': lambda plan: 100 * activations(plan) / activations(plan['baseline'])}
 
 
 # ---- all ----
@@ -201,8 +202,7 @@ READERS = (
 
 # Why a figure is not planned.
 REASONS = {
-    'network_kB_per_token_sent_and_received_by_root': 'version 0.1 splits both weights of a pair by their outputs, '
-    'which rules cannot say',
+    'network_kB_per_token_sent_and_received_by_root': 'no rules split both weights of a pair by their outputs',
     'smallest_slice_chips': 'a division of bytes',
     'total_memory_TB': 'four checkpoints a layer, by hand',
     'min_tokens_per_chip_to_be_compute_bound': 'a break-even of two formulas',

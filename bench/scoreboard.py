@@ -129,8 +129,9 @@ def figure_line(s: dict) -> str:
     how = f"{task['mesh']}, {rules}" + (
         f", recompute {task['recompute']}" if task.get("recompute", "none") != "none" else "")  # fmt: skip
     memory = f", {s['memory']:.1f} / {s['memory_measured']:.1f} GiB" if s["memory_measured"] else ""
-    return (f"| {s['name']} | {s['metric']} | {how} | {task['software']} | {s['predicted']:.4g} | {s['measured']:.4g} | "
-            f"{s['ratio']:.2f}{'' if is_near(s) else ' ✗'}{memory} |")  # fmt: skip
+    mark = "" if is_near(s) else " ✗"
+    figures = f"{s['predicted']:.4g} | {s['measured']:.4g} | {s['ratio']:.2f}{mark}{memory}"
+    return f"| {s['name']} | {s['metric']} | {how} | {task['software']} | {figures} |"
 
 
 def picture(planned: list[dict]) -> str:
@@ -173,7 +174,9 @@ is planned. Figures of a profile that are fitted name the rows that they are fit
 | matmuls reach a part of the peak, less with a small k | `efficiency`, `k_half` | fitted, one pair a machine |
 | attention has a rate of its own, forward and backward | `ops` | FlashAttention's papers; the first one's: fitted |
 | unfused norms, rotary embeddings, gates, loss: more traffic | `software`: `pytorch` | bytes of the kernels, counted |
-| attention that keeps its scores | `software`: `megatron-2021` | bytes of the scores, counted |
+| attention that keeps its scores | `software`: `megatron-2021`; `score_bytes` | bytes of the scores, counted |
+| a loss over a split vocabulary is not compiled: arrays in f32 | `split_logit_bytes` | its source, counted |
+| ranks share a switch; a root receives and sends everything | `share`, `collectives` | source; the switch: fitted |
 | matmuls in fp8 | `software`: `flops_per_s` | data sheets; their efficiency is fitted |
 | FSDP's collectives overlap, those of tensor parallelism do not | `overlap` | FSDP's documentation |
 | gathers cross hosts first, so that a link carries a part | the program | [reshard.md](reshard.md) |
@@ -205,9 +208,9 @@ def stale(scored: list[dict]) -> list[str]:
     return out
 
 
-FIGURES = """Rows that no tokens/s of a GPU describes ([bench/published_metrics.py](../bench/published_metrics.py)). The ratio
-is of speeds, of memory predicted over published. decode_step_ms is arithmetic of the source (its rooflines), the others
-are measured.
+FIGURES = """Rows that no tokens/s of a GPU describes
+([bench/published_metrics.py](../bench/published_metrics.py)). The ratio is of speeds, of memory predicted over
+published. decode_step_ms is arithmetic of the source (its rooflines), the others are measured.
 """
 OFFLOADED = """Llama 3.1 70B on GB200 and GB300 offloads
 activations of 20 to 30 layers to the CPU (cpu_offloading_num_layers of Megatron-Bridge's performance configurations),

@@ -1,6 +1,7 @@
 /* test_plan_memory.c - the memory that a plan states: what a session takes, and what textbooks say of activations. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cleave/nn.h"
@@ -383,8 +384,10 @@ static void test_activation_formula(void **state)
     }
 }
 
-/* What software with these keys holds beside a training step of attention, or of a loss, over `mesh`. */
-static int64_t held_beside(const char *keys, const char *mesh, const char *logits, clv_recompute recompute)
+/* What software with these keys holds beside the gradient of a loss of such logits, a training step of a model, or the
+ * gradient of a block. */
+static int64_t held_beside(const char *keys, const char *mesh, const char *logits, const char *model,
+                           clv_recompute recompute)
 {
     char profile[512];
     clv_error err = {0};
@@ -407,15 +410,15 @@ static int64_t held_beside(const char *keys, const char *mesh, const char *logit
         must(clv_compile(&program, graph, NULL, &err), &err);
         clv_graph_free(graph);
     } else {
-        const clv_plan_options how = {.size = sizeof how,
-                                      .block = CLV_PLAN_BLOCK_GPT,
-                                      .mode = CLV_PLAN_MODE_GRAD,
-                                      .batch = 2,
-                                      .seq = 16,
-                                      .hidden = 32,
-                                      .heads = 4,
-                                      .mesh = &axes,
-                                      .compile = {.recompute = recompute}};
+        clv_plan_options how = {
+            .size = sizeof how, .mesh = &axes, .batch = 2, .seq = 16, .compile = {.recompute = recompute}};
+        how.model = model;
+        if (!model) {
+            how.block = CLV_PLAN_BLOCK_GPT;
+            how.mode = CLV_PLAN_MODE_GRAD;
+            how.hidden = 32;
+            how.heads = 4;
+        }
         must(clv_plan_compile(&program, &how, &err), &err);
     }
     must(clv_program_memory_on(program, machine, &memory, &err), &err);
@@ -431,12 +434,17 @@ static void test_logits_and_scores(void **state)
     static const char both[] = "\"logit_bytes\":4,\"split_logit_bytes\":16";
     const int64_t scores = 2 * 4 * 16 * 16;
     (void)state;
-    assert_int_equal(held_beside(both, "model=2", "_,model", CLV_RECOMPUTE_NONE), 16 * 24 * 20);
-    assert_int_equal(held_beside(both, "model=2", "model,_", CLV_RECOMPUTE_NONE), 4 * 12 * 40);
-    assert_int_equal(held_beside("\"logit_bytes\":4", "model=2", "_,model", CLV_RECOMPUTE_NONE), 4 * 24 * 20);
-    assert_int_equal(held_beside("\"score_bytes\":5", "model=2", NULL, CLV_RECOMPUTE_NONE), 5 * scores / 2);
-    assert_int_equal(held_beside("\"score_bytes\":5", "model=2", NULL, CLV_RECOMPUTE_FULL), 5 * scores / 2);
-    assert_int_equal(held_beside("\"score_bytes\":0", "model=2", NULL, CLV_RECOMPUTE_NONE), 0);
+    assert_int_equal(held_beside(both, "model=2", "_,model", NULL, CLV_RECOMPUTE_NONE), 16 * 24 * 20);
+    assert_int_equal(held_beside(both, "model=2", "model,_", NULL, CLV_RECOMPUTE_NONE), 4 * 12 * 40);
+    assert_int_equal(held_beside("\"logit_bytes\":4", "model=2", "_,model", NULL, CLV_RECOMPUTE_NONE), 4 * 24 * 20);
+    assert_int_equal(held_beside("\"score_bytes\":5", "model=2", NULL, NULL, CLV_RECOMPUTE_NONE), 5 * scores / 2);
+    assert_int_equal(held_beside("\"score_bytes\":5", "model=2", NULL, NULL, CLV_RECOMPUTE_FULL), 5 * scores / 2);
+    char model[4096];
+    snprintf(model, sizeof model, "%s/data/configs/llama-3-8b.json", getenv("CLV_SOURCE_DIR"));
+    const int64_t layer = 2 * 32 * 16 * 16; /* 32 heads, 32 layers */
+    assert_int_equal(held_beside("\"score_bytes\":1", "model=2", NULL, model, CLV_RECOMPUTE_NONE), 32 * layer / 2);
+    assert_int_equal(held_beside("\"score_bytes\":1", "model=2", NULL, model, CLV_RECOMPUTE_FULL), layer / 2);
+    assert_int_equal(held_beside("\"score_bytes\":0", "model=2", NULL, NULL, CLV_RECOMPUTE_NONE), 0);
 }
 
 /* On a machine whose software holds more, 4 bytes a logit and half of what is not state come on top. */
