@@ -115,10 +115,12 @@ def gpt3_20b(positions):
     return gpt(6144, 44, 48, 51200, positions, 24576)
 
 
-def software_of(fp8, titan, async_tp):
+def software_of(fp8, titan, async_tp, rowwise):
     if not fp8:
         return 'torch-compile'
-    return 'transformer-engine-fp8' if not titan else f"torchtitan-float8{'-async-tp' if async_tp else ''}"
+    if not titan:
+        return 'transformer-engine-fp8'
+    return 'torchtitan-float8-rowwise' if rowwise else f"torchtitan-float8{'-async-tp' if async_tp else ''}"
 
 
 def common(row):
@@ -127,8 +129,10 @@ def common(row):
     for axis in ('pp', 'cp', 'ep'):
         if how.get(axis, 1) > 1:
             raise NotPlanned(f'{axis} {how[axis]}')
-    if row['metric'] != 'tokens_per_s_per_gpu' or not batch:
-        raise NotPlanned(f"{row['metric']}")
+    if row['metric'] != 'tokens_per_s_per_gpu':
+        return None
+    if not batch:
+        raise NotPlanned(f"{row['metric']} without a batch")
     name, gpus, seq = model['name'], hardware.get('gpus', 0), row['seq']
     config = gpt3_20b(seq) if name == 'GPT3-20B' else llama_named(name, seq)
     tp = how.get('tp', 1)
@@ -144,12 +148,13 @@ def common(row):
             'config': config, 'mesh': f'data={data},model={tp}' if tp > 1 else f'data={data}', 'rules': rules,
             'batch': global_batch, 'accumulate': global_batch // (micro * data), 'seq': seq, 'dtype': 'bf16',
             'devices': gpus, 'recompute': recompute_of(row.get('recompute')), 'hardware': profile,
-            'software': software_of(fp8, titan, how.get('async_tp')),
+            'software': software_of(fp8, titan, how.get('async_tp'), 'rowwise' in (row['dtype'] or '')),
             'more': REGATHER if titan and tp > 1 else [], 'tokens_per_s': row['value']}
 
 
 def task_of(row):
-    """The task of a row; NotPlanned where the planner has no way to express it."""
+    """The task of a row; None where its figure is no tokens/s (published_metrics.py); NotPlanned where the planner has
+    no way to express it."""
     if 'flops_formula' in row:
         return megatron(row)
     if 'sharding' in row:

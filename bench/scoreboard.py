@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 
+import published_metrics
 import published_rows
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -28,9 +29,10 @@ NEAR, NEAR_MEMORY = 0.15, 0.08  # what counts as true: of the time, of the memor
 def plan(cleave: pathlib.Path, task: dict, more: list[str]) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "config.json").write_text(json.dumps(task["config"]))
+        task = {**task, **files_of(task, pathlib.Path(folder))}
         command = [str(cleave), "plan", "-m", folder, "--json", *task.get("more", []), *more]
         for option in ("mesh", "rules", "batch", "seq", "dtype", "recompute", "hardware", "software"):
-            command += [f"--{option}", str(task[option])]
+            command += [f"--{option}", str(task[option])] if option in task else []
         if task.get("accumulate", 1) > 1:
             command += ["--accumulate", str(task["accumulate"])]
         done = subprocess.run(command, capture_output=True, text=True)
@@ -39,12 +41,46 @@ def plan(cleave: pathlib.Path, task: dict, more: list[str]) -> dict:
     return json.loads(done.stdout)
 
 
+def files_of(task: dict, folder: pathlib.Path) -> dict:
+    """The options that name files: rules that are an object, a profile of which figures are replaced."""
+    files = {}
+    if isinstance(task["rules"], dict):
+        files["rules"] = folder / "rules.json"
+        files["rules"].write_text(json.dumps(task["rules"]))
+    if "profile" in task:
+        profile = json.loads((ROOT / "data" / "profiles" / f"{task['hardware']}.json").read_text())
+        files["hardware"] = folder / "profile.json"
+        files["hardware"].write_text(json.dumps({**profile, **task["profile"]}))
+    return files
+
+
+def score_metric(cleave: pathlib.Path, row: dict, more: list[str]) -> dict:
+    """name, metric, measured, predicted, ratio (of speed, or of bytes); or not_planned. Of figures that are no
+    tokens/s of a GPU."""
+    try:
+        task = published_metrics.task_of_metric(row)
+    except published_rows.NotPlanned as why:
+        return {"source": row["source"], "not_planned": str(why)}
+    document = plan(cleave, task, more)
+    if "baseline" in task:
+        document["baseline"] = plan(cleave, {**task, **task["baseline"]}, more)
+    predicted = task.pop("of")(document)
+    ratio = task["value"] / predicted if task.get("is_time") else predicted / task["value"]
+    return {
+        "source": row["source"], "name": task["name"], "metric": task["metric"], "task": task, "ratio": ratio,
+        "measured": task["value"], "predicted": predicted, "memory": document["memory"]["total"] / 2**30,
+        "memory_measured": task.get("memory_gib"), "fits": document["fit"]["fits"],
+    }  # fmt: skip
+
+
 def score(cleave: pathlib.Path, row: dict, more: list[str]) -> dict:
     """name, measured, predicted (tokens/s a device), ratio, memory, memory_measured (GiB), fits; or not_planned."""
     try:
         task = published_rows.task_of(row)
     except published_rows.NotPlanned as why:
         return {"source": row["source"], "not_planned": str(why)}
+    if task is None:
+        return score_metric(cleave, row, more)
     document = plan(cleave, task, more)
     tokens = task["batch"] * task["seq"] / document["predicted"]["seconds"] / task["devices"]
     return {
@@ -87,6 +123,17 @@ def line(s: dict) -> str:
             f"{s['ratio']:.2f}{mark} | {memory} |")  # fmt: skip
 
 
+def figure_line(s: dict) -> str:
+    task = s["task"]
+    rules = task["rules"] if isinstance(task["rules"], str) else "rules of its own"
+    how = f"{task['mesh']}, {rules}" + (
+        f", recompute {task['recompute']}" if task.get("recompute", "none") != "none" else "")  # fmt: skip
+    memory = f", {s['memory']:.1f} / {s['memory_measured']:.1f} GiB" if s["memory_measured"] else ""
+    mark = "" if is_near(s) else " ✗"
+    figures = f"{s['predicted']:.4g} | {s['measured']:.4g} | {s['ratio']:.2f}{mark}{memory}"
+    return f"| {s['name']} | {s['metric']} | {how} | {task['software']} | {figures} |"
+
+
 def picture(planned: list[dict]) -> str:
     """A dot for each row: predicted over measured speed; the band is +-15 %."""
     left, wide, tall = 250, 560, 13
@@ -127,7 +174,9 @@ is planned. Figures of a profile that are fitted name the rows that they are fit
 | matmuls reach a part of the peak, less with a small k | `efficiency`, `k_half` | fitted, one pair a machine |
 | attention has a rate of its own, forward and backward | `ops` | FlashAttention's papers; the first one's: fitted |
 | unfused norms, rotary embeddings, gates, loss: more traffic | `software`: `pytorch` | bytes of the kernels, counted |
-| attention that keeps its scores | `software`: `megatron-2021` | bytes of the scores, counted |
+| attention that keeps its scores | `software`: `megatron-2021`; `score_bytes` | bytes of the scores, counted |
+| a loss over a split vocabulary is not compiled: arrays in f32 | `split_logit_bytes` | its source, counted |
+| ranks share a switch; a root receives and sends everything | `share`, `collectives` | source; the switch: fitted |
 | matmuls in fp8 | `software`: `flops_per_s` | data sheets; their efficiency is fitted |
 | FSDP's collectives overlap, those of tensor parallelism do not | `overlap` | FSDP's documentation |
 | gathers cross hosts first, so that a link carries a part | the program | [reshard.md](reshard.md) |
@@ -142,6 +191,8 @@ def published(scored: list[dict]) -> dict[tuple[str, str], dict]:
     """Of each machine and software: the runs, and the error that nine in ten of them stay below."""
     errors = collections.defaultdict(list)
     for s in scored:
+        if not s["task"].get("is_run", True):
+            continue
         errors[s["task"]["hardware"], s["task"]["software"]].append(abs(s["ratio"] - 1))
     return {key: {"runs": len(of), "error": round(sorted(of)[math.ceil(0.9 * len(of)) - 1], 2)}
             for key, of in errors.items()}  # fmt: skip
@@ -157,6 +208,10 @@ def stale(scored: list[dict]) -> list[str]:
     return out
 
 
+FIGURES = """Rows that no tokens/s of a GPU describes
+([bench/published_metrics.py](../bench/published_metrics.py)). The ratio is of speeds, of memory predicted over
+published. decode_step_ms is arithmetic of the source (its rooflines), the others are measured.
+"""
 OFFLOADED = """Llama 3.1 70B on GB200 and GB300 offloads
 activations of 20 to 30 layers to the CPU (cpu_offloading_num_layers of Megatron-Bridge's performance configurations),
 which the planner does not have."""
@@ -167,15 +222,20 @@ def page(path: pathlib.Path, scored: list[dict]) -> None:
     by_source = collections.defaultdict(list)
     for s in planned:
         by_source[source_of(s)].append(s)
-    path.with_suffix(".svg").write_text(picture(planned))
+    steps, figures = [s for s in planned if "metric" not in s], [s for s in planned if "metric" in s]
+    path.with_suffix(".svg").write_text(picture(steps))
     out = [HEAD, f"![predicted over measured speed]({path.stem}.svg)\n", "## By source\n",
            "| source | within 15 % | median ratio | from, to |", "|---|---|---|---|"]  # fmt: skip
     out += [summary(of, name) for name, of in sorted(by_source.items())] + [summary(planned, "all")]
-    fit = [s for s in planned if s["fits"]]
-    out.append(f"\nEvery row took place; planned to fit: {share(len(fit), len(planned))}. {OFFLOADED}\n")
+    fit = [s for s in steps if s["fits"]]
+    out.append(f"\nEvery training step took place; planned to fit: {share(len(fit), len(steps))}. {OFFLOADED}\n")
     out += ["## Rows\n", "| run | layout | software | predicted | measured | ratio | memory |", "|---" * 7 + "|"]
-    out += [line(s) for s in sorted(planned, key=lambda s: (source_of(s), s["name"]))]
-    reasons = collections.Counter(s["not_planned"].split(" ")[0] for s in scored if "not_planned" in s)
+    out += [line(s) for s in sorted(steps, key=lambda s: (source_of(s), s["name"]))]
+    out += ["\n## Other figures\n", FIGURES]
+    out += ["| run | figure | layout | software | predicted | published | ratio |", "|---" * 7 + "|"]
+    out += [figure_line(s) for s in sorted(figures, key=lambda s: (source_of(s), s["name"]))]
+    why_not = [s["not_planned"] for s in scored if "not_planned" in s]
+    reasons = collections.Counter(why if ":" in why else why.split(" ")[0] for why in why_not)
     out.append(f"\n## Not planned\n\n{sum(reasons.values())} of {len(scored)} rows: axes that the planner does not "
                "have yet, other metrics, other models:\n")  # fmt: skip
     out += [f"- {why}: {n}" for why, n in reasons.most_common()]

@@ -52,8 +52,8 @@ static void test_refused(void **state)
     refused("\"host\":{\"alpha_s\":1e-6,", "\"host\":{", "\"host\": \"alpha_s\" is missing");
     refused("\"network\":{\"alpha_s\":1e-3,\"bytes_per_s\":1e6},", "", "\"network\" is missing");
     refused("\"name\":\"n\"", "\"name\":\"n\",\"speed\":1", "unknown key \"speed\"; valid: name, source");
-    refused("\"name\":\"n\"", "\"name\":\"n\",\"speed\":1", ", published, collectives"); /* the last, too */
-    refused("\"efficiency\":0.5", "\"overlap\":\"some\"", "\"overlap\" is \"some\"; valid: all, weights");
+    refused("\"name\":\"n\"", "\"name\":\"n\",\"speed\":1", ", split_logit_bytes, score_bytes"); /* the last, too */
+    refused("\"efficiency\":0.5", "\"overlap\":\"some\"", "\"overlap\" is \"some\"; valid: all, weights, none");
     refused("\"efficiency\":0.5", "\"collectives\":\"tree\"", "\"collectives\" is \"tree\"; valid: ranks, root");
     refused("\"bytes_per_s\":1e7", "\"bytes_per_s\":1e7,\"shares\":1",
             "\"host\": unknown key \"shares\"; valid: alpha_s");
@@ -97,6 +97,9 @@ static void test_written_as_read(void **state)
     clv_machine *p = parse(valid);
     p->logit_bytes = 4;
     p->fragmentation = 0.25;
+    p->split_logit_bytes = 16;
+    p->score_bytes = 5;
+    p->weights_overlap = p->activations_overlap = false;
     p->through_root = true;
     p->network_share = (clv_rate){.n = 2, .work = {4, 8}, .rate = {1, 0.5}};
     p->op_traffic = (clv_op_factors){1, {{"rope", 5}}};
@@ -116,6 +119,9 @@ static void test_written_as_read(void **state)
     close_to(clv_machine_rate(q, "map", CLV_F32, 10000, 0), 1e8);
     close_to(q->logit_bytes, 4);
     close_to(q->fragmentation, 0.25);
+    close_to(q->split_logit_bytes, 16);
+    close_to(q->score_bytes, 5);
+    assert_true(!q->weights_overlap && !q->activations_overlap);
     assert_true(q->through_root && q->host_share.n == 0 && q->network_share.n == 2);
     close_to(clv_rate_at(&q->network_share, 8), 0.5);
     close_to(clv_op_factor(&q->op_traffic, "rope", 1), 5);
@@ -424,7 +430,7 @@ static void test_software(void **state)
         close_to(info.instruction_s, with ? 1e-6 : 0);
         close_to(clv_op_factor(&p->op_efficiency, "dot_general", 1), with ? 0.25 : 1);
         close_to(clv_op_factor(&p->op_traffic, "map", 1), with ? 7 : 1);
-        assert_int_equal(p->only_weights_overlap, with);
+        assert_true(p->weights_overlap && p->activations_overlap == !with);
         close_to(clv_machine_rate(p, "map", CLV_F32, 100, 0), 1e6);
         close_to(clv_machine_rate(p, "map", CLV_BF16, 100, 0), with ? 2e6 : 0);
         close_to(clv_machine_rate(p, "reduce", CLV_F32, 100, 0), with ? 5 : 0);

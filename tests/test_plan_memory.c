@@ -1,9 +1,11 @@
 /* test_plan_memory.c - the memory that a plan states: what a session takes, and what textbooks say of activations. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cleave/nn.h"
+#include "cleave/plan.h"
 #include "cleave/session.h"
 #include "must.h"
 #include "program/program.h"
@@ -382,6 +384,69 @@ static void test_activation_formula(void **state)
     }
 }
 
+/* What software with these keys holds beside the gradient of a loss of such logits, a training step of a model, or the
+ * gradient of a block. */
+static int64_t held_beside(const char *keys, const char *mesh, const char *logits, const char *model,
+                           clv_recompute recompute)
+{
+    char profile[512];
+    clv_error err = {0};
+    clv_machine *machine;
+    clv_program *program;
+    clv_memory memory = {.size = sizeof memory};
+    snprintf(profile, sizeof profile,
+             "{\"name\":\"n\",\"ranks_per_host\":8,\"hosts\":1,\"memory_bytes\":1e9,\"flops_per_s\":{\"f32\":1e9},"
+             "\"memory_bytes_per_s\":1e8,\"host\":{\"alpha_s\":1e-6,\"bytes_per_s\":1e7},%s}",
+             keys);
+    must(clv_machine_parse(&machine, profile, strlen(profile), "profile", &err), &err);
+    clv_mesh axes;
+    must(clv_mesh_parse(&axes, mesh, &err), &err);
+    if (logits) {
+        clv_graph *graph = must_graph(mesh);
+        clv_layout rows = clv_graph_layout(graph, 2, logits);
+        clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){24, 40}, &rows),
+                  y = clv_input(graph, "y", CLV_I32, 1, (int64_t[]){24}, NULL);
+        clv_output(graph, "loss", clv_cross_entropy(graph, x, y, CLV_IGNORE_INDEX), NULL);
+        must(clv_compile(&program, graph, NULL, &err), &err);
+        clv_graph_free(graph);
+    } else {
+        clv_plan_options how = {
+            .size = sizeof how, .mesh = &axes, .batch = 2, .seq = 16, .compile = {.recompute = recompute}};
+        how.model = model;
+        if (!model) {
+            how.block = CLV_PLAN_BLOCK_GPT;
+            how.mode = CLV_PLAN_MODE_GRAD;
+            how.hidden = 32;
+            how.heads = 4;
+        }
+        must(clv_plan_compile(&program, &how, &err), &err);
+    }
+    must(clv_program_memory_on(program, machine, &memory, &err), &err);
+    clv_program_free(program);
+    clv_machine_free(machine);
+    return memory.software;
+}
+
+/* Logits that are split over the vocabulary have a figure of their own; scores are held where they are not computed
+ * again, and there of one layer. */
+static void test_logits_and_scores(void **state)
+{
+    static const char both[] = "\"logit_bytes\":4,\"split_logit_bytes\":16";
+    const int64_t scores = 2 * 4 * 16 * 16;
+    (void)state;
+    assert_int_equal(held_beside(both, "model=2", "_,model", NULL, CLV_RECOMPUTE_NONE), 16 * 24 * 20);
+    assert_int_equal(held_beside(both, "model=2", "model,_", NULL, CLV_RECOMPUTE_NONE), 4 * 12 * 40);
+    assert_int_equal(held_beside("\"logit_bytes\":4", "model=2", "_,model", NULL, CLV_RECOMPUTE_NONE), 4 * 24 * 20);
+    assert_int_equal(held_beside("\"score_bytes\":5", "model=2", NULL, NULL, CLV_RECOMPUTE_NONE), 5 * scores / 2);
+    assert_int_equal(held_beside("\"score_bytes\":5", "model=2", NULL, NULL, CLV_RECOMPUTE_FULL), 5 * scores / 2);
+    char model[4096];
+    snprintf(model, sizeof model, "%s/data/configs/llama-3-8b.json", getenv("CLV_SOURCE_DIR"));
+    const int64_t layer = 2 * 32 * 16 * 16; /* 32 heads, 32 layers */
+    assert_int_equal(held_beside("\"score_bytes\":1", "model=2", NULL, model, CLV_RECOMPUTE_NONE), 32 * layer / 2);
+    assert_int_equal(held_beside("\"score_bytes\":1", "model=2", NULL, model, CLV_RECOMPUTE_FULL), layer / 2);
+    assert_int_equal(held_beside("\"score_bytes\":0", "model=2", NULL, NULL, CLV_RECOMPUTE_NONE), 0);
+}
+
 /* On a machine whose software holds more, 4 bytes a logit and half of what is not state come on top. */
 static void test_software(void **state)
 {
@@ -427,6 +492,7 @@ int main(void)
                                        cmocka_unit_test(test_roles),
                                        cmocka_unit_test(test_cache_of_a_block),
                                        cmocka_unit_test(test_activation_formula),
-                                       cmocka_unit_test(test_software)};
+                                       cmocka_unit_test(test_software),
+                                       cmocka_unit_test(test_logits_and_scores)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

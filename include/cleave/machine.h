@@ -24,11 +24,15 @@
  *                                              library's: above 1 where they are less fused (optional: 1)
  *     "op_efficiency": {"attention": 0.4},     efficiency of ops by name (optional)
  *     "op_traffic": {"rope": 5},               traffic_factor of ops by name (optional)
- *     "overlap": "all",                        collectives that run while ops run, where a program has it so: "all", or
- *                                              "weights": weight gathers and gradient reductions alone, as FSDP does
- *                                              (optional: "all")
+ *     "overlap": "all",                        collectives that run while ops run, where a program has it so: "all",
+ *                                              "none", or "weights": weight gathers and gradient reductions alone, as
+ *                                              FSDP does (optional: "all")
  *     "logit_bytes": 4,                        bytes an element of the logits that a loss holds beside them (optional:
  *                                              0)
+ *     "split_logit_bytes": 16,                 the same of logits that are split over the vocabulary (optional: as
+ *                                              logit_bytes)
+ *     "score_bytes": 5,                        bytes an element of the attention scores [B, heads, S, S] that are held
+ *                                              for the backward pass (optional: 0, FlashAttention)
  *     "fragmentation": 0.03,                   unused memory of the allocator, relative to what is not state
  *                                              (optional: 0)
  *     "published": {"runs": 8, "error": 0.02}, published runs that predictions were held against, and the error that
@@ -51,7 +55,7 @@
  *                                              flops_per_s (by dtype: of matmuls in fp8), efficiency, k_half,
  *                                              traffic_factor, overlap, instruction_s, memory_bytes_per_s, and
  *                                              by op: op_efficiency, op_traffic, ops; and collectives, logit_bytes,
- *                                              fragmentation, published
+ *                                              split_logit_bytes, score_bytes, fragmentation, published
  *
  * A measurement is a list of [work, rate] by increasing work: flops and flops/s for matmuls and attention, bytes and
  * bytes/s for other ops (memory traffic) and for collectives (received). Rates and shares are interpolated over the

@@ -208,8 +208,8 @@ typedef struct clv_memory {
 } clv_memory;
 /** Describes the memory of a rank in *out. @return CLV_EINVAL for an invalid size */
 CLV_API clv_status clv_program_memory(const clv_program *program, clv_memory *out, clv_error *err);
-/** The same on a machine (NULL: the default one): with what its software holds beside the program (logit_bytes and
- *  fragmentation of machine.h), which is in the total. @return CLV_EINVAL for an invalid size */
+/** The same on a machine (NULL: the default one): with what its software holds beside the program (logit_bytes,
+ *  score_bytes and fragmentation of machine.h), which is in the total. @return CLV_EINVAL for an invalid size */
 CLV_EXPERIMENTAL clv_status clv_program_memory_on(const clv_program *program, const clv_machine *machine,
                                                   clv_memory *out, clv_error *err);
 

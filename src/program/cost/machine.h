@@ -36,12 +36,12 @@ struct clv_machine {
     /* what the software reaches */
     char software[CLV_MACHINE_NAME]; /* "": the profile's default */
     double efficiency, k_half, traffic_factor, instruction_s;
-    clv_op_factors op_efficiency, op_traffic; /* instead of efficiency and traffic_factor */
-    double logit_bytes, fragmentation;        /* memory beside the program */
+    clv_op_factors op_efficiency, op_traffic;                          /* instead of efficiency and traffic_factor */
+    double logit_bytes, split_logit_bytes, score_bytes, fragmentation; /* memory beside the program */
     int64_t published_runs;
     double published_error;
-    bool only_weights_overlap; /* collectives of activations do not run while ops run */
-    bool through_root;         /* of each collective: one rank of a group receives and sends everything */
+    bool activations_overlap, weights_overlap; /* which collectives run while ops run */
+    bool through_root; /* of each collective: one rank of a group receives and sends everything */
     double flops_per_s[CLV_DTYPE_COUNT];
     clv_machine_link host, network;
     clv_rate host_share, network_share; /* part of bytes_per_s by ranks that use the link at once; n 0: all of it */

@@ -17,20 +17,38 @@ enum { FILE_LIMIT = 4 << 20 };
 
 /* ---- reading ---- */
 
-static const char *const valid[] = {"name",          "source",       "ranks_per_host",
-                                    "hosts",         "memory_bytes", "host",
-                                    "network",       "flops_per_s",  "memory_bytes_per_s",
-                                    "efficiency",    "k_half",       "traffic_factor",
-                                    "op_efficiency", "op_traffic",   "overlap",
-                                    "instruction_s", "ops",          "ops_alone",
-                                    "ops_network",   "software",     "logit_bytes",
-                                    "fragmentation", "published",    "collectives"};
+static const char *const valid[] = {"name",
+                                    "source",
+                                    "ranks_per_host",
+                                    "hosts",
+                                    "memory_bytes",
+                                    "host",
+                                    "network",
+                                    "flops_per_s",
+                                    "memory_bytes_per_s",
+                                    "efficiency",
+                                    "k_half",
+                                    "traffic_factor",
+                                    "op_efficiency",
+                                    "op_traffic",
+                                    "overlap",
+                                    "instruction_s",
+                                    "ops",
+                                    "ops_alone",
+                                    "ops_network",
+                                    "software",
+                                    "logit_bytes",
+                                    "fragmentation",
+                                    "published",
+                                    "collectives",
+                                    "split_logit_bytes",
+                                    "score_bytes"};
 
 /* Keys that an entry of "software" replaces. */
-static const char *const software_keys[] = {"source",         "flops_per_s",        "efficiency", "k_half",
-                                            "traffic_factor", "op_efficiency",      "op_traffic", "overlap",
-                                            "instruction_s",  "memory_bytes_per_s", "ops",        "logit_bytes",
-                                            "fragmentation",  "published",          "collectives"};
+static const char *const software_keys[] = {
+    "source",      "flops_per_s",       "efficiency",         "k_half", "traffic_factor", "op_efficiency", "op_traffic",
+    "overlap",     "instruction_s",     "memory_bytes_per_s", "ops",    "logit_bytes",    "fragmentation", "published",
+    "collectives", "split_logit_bytes", "score_bytes"};
 
 /* Names in a message. */
 typedef struct name_list {
@@ -209,14 +227,19 @@ static clv_status from_json(clv_machine *p, const json_t *document, const char *
     p->efficiency = p->traffic_factor = 1;
     CLV_TRY(clv_json_get_real(&p->efficiency, document, "efficiency", CLV_JSON_OPTIONAL, 1e-3, 1, where, err));
     CLV_TRY(clv_json_get_string(&overlap, document, "overlap", CLV_JSON_OPTIONAL, where, err));
-    if (strcmp(overlap, "all") != 0 && strcmp(overlap, "weights") != 0)
-        return clv_fail(err, CLV_EFORMAT, "%s: \"overlap\" is \"%.64s\"; valid: all, weights", where, overlap);
-    p->only_weights_overlap = strcmp(overlap, "weights") == 0;
+    p->activations_overlap = strcmp(overlap, "all") == 0;
+    p->weights_overlap = p->activations_overlap || strcmp(overlap, "weights") == 0;
+    if (!p->weights_overlap && strcmp(overlap, "none") != 0)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"overlap\" is \"%.64s\"; valid: all, weights, none", where, overlap);
     CLV_TRY(clv_json_get_string(&collectives, document, "collectives", CLV_JSON_OPTIONAL, where, err));
     if (strcmp(collectives, "ranks") != 0 && strcmp(collectives, "root") != 0)
         return clv_fail(err, CLV_EFORMAT, "%s: \"collectives\" is \"%.64s\"; valid: ranks, root", where, collectives);
     p->through_root = strcmp(collectives, "root") == 0;
     CLV_TRY(clv_json_get_real(&p->logit_bytes, document, "logit_bytes", CLV_JSON_OPTIONAL, 0, 64, where, err));
+    p->split_logit_bytes = p->logit_bytes;
+    CLV_TRY(
+        clv_json_get_real(&p->split_logit_bytes, document, "split_logit_bytes", CLV_JSON_OPTIONAL, 0, 64, where, err));
+    CLV_TRY(clv_json_get_real(&p->score_bytes, document, "score_bytes", CLV_JSON_OPTIONAL, 0, 64, where, err));
     CLV_TRY(clv_json_get_real(&p->fragmentation, document, "fragmentation", CLV_JSON_OPTIONAL, 0, 1, where, err));
     CLV_TRY(read_published(p, document, where, err));
     CLV_TRY(clv_json_get_real(&p->k_half, document, "k_half", CLV_JSON_OPTIONAL, 0, 1e6, where, err));
@@ -398,16 +421,23 @@ clv_status clv_machine_write(const clv_machine *p, const char *path, clv_error *
     for (int d = 0; d < CLV_DTYPE_COUNT; d++)
         if (p->flops_per_s[d] != p->flops_per_s[CLV_F32] || d == CLV_F32)
             json_object_set_new(flops, clv_dtype_name((clv_dtype)d), json_real(p->flops_per_s[d]));
-    json_t *document = json_pack(
-        "{s:s, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:f, s:s, s:o, s:o, s:f, s:o, s:o, s:o}", "name", p->name,
-        "ranks_per_host", (json_int_t)p->ranks_per_host, "hosts", (json_int_t)p->hosts, "memory_bytes", p->memory_bytes,
-        "flops_per_s", flops, "memory_bytes_per_s", p->memory_bytes_per_s, "efficiency", p->efficiency, "k_half",
-        p->k_half, "traffic_factor", p->traffic_factor, "overlap", p->only_weights_overlap ? "weights" : "all",
-        "op_efficiency", factors_json(&p->op_efficiency), "op_traffic", factors_json(&p->op_traffic), "instruction_s",
-        p->instruction_s, "host", link_json(&p->host, &p->host_share), "ops", rates_json(&p->rates_shared), "ops_alone",
-        rates_json(&p->rates_alone));
+    json_t *document =
+        json_pack("{s:s, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:f, s:s, s:o, s:o, s:f, s:o, s:o, s:o}", "name", p->name,
+                  "ranks_per_host", (json_int_t)p->ranks_per_host, "hosts", (json_int_t)p->hosts, "memory_bytes",
+                  p->memory_bytes, "flops_per_s", flops, "memory_bytes_per_s", p->memory_bytes_per_s, "efficiency",
+                  p->efficiency, "k_half", p->k_half, "traffic_factor", p->traffic_factor, "overlap",
+                  p->activations_overlap ? "all"
+                  : p->weights_overlap   ? "weights"
+                                         : "none",
+                  "op_efficiency", factors_json(&p->op_efficiency), "op_traffic", factors_json(&p->op_traffic),
+                  "instruction_s", p->instruction_s, "host", link_json(&p->host, &p->host_share), "ops",
+                  rates_json(&p->rates_shared), "ops_alone", rates_json(&p->rates_alone));
     if (document && p->logit_bytes > 0)
         json_object_set_new(document, "logit_bytes", json_real(p->logit_bytes));
+    if (document && p->split_logit_bytes != p->logit_bytes)
+        json_object_set_new(document, "split_logit_bytes", json_real(p->split_logit_bytes));
+    if (document && p->score_bytes > 0)
+        json_object_set_new(document, "score_bytes", json_real(p->score_bytes));
     if (document && p->through_root)
         json_object_set_new(document, "collectives", json_string("root"));
     if (document && p->fragmentation > 0)

@@ -115,8 +115,8 @@ static void add_flops(running_time *t, const clv_program *program, double peak, 
 /* Whether the machine's software runs it while ops run, where the program has it so. */
 static bool may_overlap(const clv_machine *machine, clv_collective_purpose purpose)
 {
-    return !machine->only_weights_overlap || purpose == CLV_PURPOSE_WEIGHT_GATHER ||
-           purpose == CLV_PURPOSE_GRADIENT_REDUCTION;
+    bool of_weights = purpose == CLV_PURPOSE_WEIGHT_GATHER || purpose == CLV_PURPOSE_GRADIENT_REDUCTION;
+    return of_weights ? machine->weights_overlap : machine->activations_overlap;
 }
 
 static void begin_collective(running_time *t, flight *flights, const clv_instruction *instruction,
