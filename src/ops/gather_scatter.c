@@ -5,7 +5,7 @@
  *             out[start(indices[batch..]) + window] f= updates[batch.., window..]    windows outside x are left out
  *
  * factors: dimensions of x that windows have whole and that no index starts in; batch dimensions; of a gather also the
- * other dimensions of indices. A gather is linear in x and passes maxima, an adding scatter is linear in x and updates
+ * other dimensions of indices. A gather is linear in x, an adding scatter is linear in x and updates
  * together. No gradient. Embeddings have ops of their own (embedding.c), which split the table by vocabulary.
  */
 #include "ops/builtin_ops.h"
@@ -255,7 +255,6 @@ static void gather_rule(const clv_op *op, const clv_type *in, const clv_type *ou
 {
     add_factors(rule, op->attrs, &in[0], &in[1], false);
     clv_rule_multilinear(rule, 1);
-    clv_rule_keeps_partial_max(rule);
 }
 
 static clv_op_cost gather_cost(const clv_op *op, const clv_type *in, const clv_type *out)
