@@ -93,7 +93,7 @@ static void run_on(const char *name, const char *mesh)
     clv_session *session = NULL;
     clv_error err = {0};
     ports p;
-    if (clv_import_stablehlo(graph, program, &err) != CLV_OK)
+    if (clv_import_stablehlo(graph, program, NULL, &err) != CLV_OK)
         fail_msg("%s on %s: %s", name, mesh, err.message);
     if (clv_compile(&compiled, graph, NULL, &err) != CLV_OK)
         fail_msg("%s on %s: %s", name, mesh, err.message);

@@ -62,12 +62,21 @@ CLV_EXPERIMENTAL clv_status clv_import_op(const clv_import *program, int i, clv_
 /** Name of function i of the text, and the number of its ops; NULL past the end. */
 CLV_EXPERIMENTAL const char *clv_import_function(const clv_import *program, int i, int *ops);
 
+/** Zero-initialised = defaults. */
+typedef struct clv_import_options {
+    size_t size;  /**< sizeof the struct, or 0 */
+    bool each_op; /**< also an output for each op of the text, in the order of execution: "model.py:12.dot_general #41";
+                       elements that are repeated are given once */
+} clv_import_options;
+
 /** Puts the program into a graph: an input for each argument, an output for each result, by clv_import_port_info.name.
  *  Shardings that the text states are those of inputs, outputs and constraints; axes that the graph's mesh lacks have
  *  one rank there. Constants of several values become state "constant.N", whose values clv_import_constant gives.
+ *  options NULL: defaults.
  *  @return CLV_EUNSUPPORTED, CLV_EDTYPE, CLV_ESHAPE naming file, line and column of what cannot be imported;
  *          CLV_ELIMIT for a loop of more than 4096 turns, or more than 2^22 ops; CLV_ENOMEM */
-CLV_EXPERIMENTAL clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program,
+                                                 const clv_import_options *options, clv_error *err);
 /** A clv_state_source: the values of constants. arg: the clv_import. */
 CLV_EXPERIMENTAL clv_status clv_import_constant(void *arg, const char *name, const clv_type *type, const clv_shard *box,
                                                 void *out, int *known, clv_error *err);
