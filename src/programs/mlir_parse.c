@@ -439,7 +439,9 @@ static clv_status read_result_names(mlir_token names[8], int counts[8], int *n, 
         MLIR_ADVANCE(p);
         CLV_TRY(mlir_accept(&colon, p, ":", err));
         if (colon) {
-            counts[*n] = atoi(p->lexer.token.kind == MLIR_TOKEN_NUMBER ? p->lexer.token.text : "");
+            const char *number;
+            CLV_TRY(mlir_copy(&number, p, p->lexer.token.text, p->lexer.token.length, err));
+            counts[*n] = p->lexer.token.kind == MLIR_TOKEN_NUMBER ? (int)strtol(number, NULL, 10) : 0;
             if (counts[*n] < 1 || counts[*n] > 1 << 16)
                 return mlir_unexpected(p, "a number of results", err);
             MLIR_ADVANCE(p);
