@@ -156,7 +156,8 @@ static void test_refused(void **state)
     refuse("%y = stablehlo.convert %x : (tensor<2xf32>) -> tensor<2xui32>", CLV_EUNSUPPORTED, "3:52: tensor<2xui32>");
     refuse("%y = stablehlo.add %x, %x : tensor<?xf32>", CLV_EUNSUPPORTED, "dynamic dimension");
     refuse("%y = stablehlo.add %x, %z : tensor<2xf32>", CLV_ESYNTAX, "3:28: there is no value %z");
-    refuse("%y = stablehlo.add %x, %i : tensor<2xf32>", CLV_EDTYPE, "3:10: stablehlo.add");
+    refuse("%y = stablehlo.add %x, %i : tensor<2xf32>", CLV_ESHAPE, "3:10: stablehlo.add: operand 1");
+    refuse("%y = stablehlo.sine %i : tensor<i32>", CLV_EDTYPE, "3:10: stablehlo.sine");
     refuse("%y = stablehlo.add %x, %x : tensor<3xf32>", CLV_ESHAPE, "3:10");
     refuse("%y = stablehlo.reshape %x : (tensor<2xf32>) -> tensor<3xf32>", CLV_ESHAPE, "stablehlo.reshape");
     refuse("%y = stablehlo.constant dense<[1.0, 2.0, 3.0]> : tensor<2xf32>", CLV_ESYNTAX, "dense literal");

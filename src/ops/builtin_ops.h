@@ -48,7 +48,7 @@ clv_unary_op clv_unary_kernel(clv_unary_kind kind);
 /* Gradient of broadcasting: sums x back to the shape `like` that an operand had before it was broadcast. */
 clv_value clv_graph_unbroadcast(clv_graph *graph, clv_value x, clv_type like);
 
-/* The gradient of an embedding: rows of d_out [..., M] added where ids (i32 or i64) [...] say, in [vocabulary, M]. An id
+/* The gradient of an embedding: rows of d_out [..., M] added up by ids (i32 or i64) [...], in [vocabulary, M]. An id
  * outside [0, vocabulary) is left out. */
 clv_value clv_embedding_gradient(clv_graph *graph, int64_t vocabulary, clv_value d_out, clv_value ids);
 /* x [row..., in...] times quantized weights, contracting n_in dimensions (stored_weight_dot.c has the shapes). */

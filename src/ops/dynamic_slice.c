@@ -45,9 +45,7 @@ static void add_whole_dims(clv_rule *rule, const clv_type *x, const int64_t *siz
 static void find_starts(int64_t *low, const clv_view *x, const clv_view *starts, const int64_t *sizes)
 {
     for (int d = 0; d < x->rank; d++) {
-        int64_t at, most = x->global[d] - sizes[d];
-        clv_dtype_convert(CLV_I64, &at, starts->dtype,
-                          (const char *)starts->data + (size_t)d * clv_dtype_size(starts->dtype), 1);
+        int64_t at = clv_view_load_whole(starts, d), most = x->global[d] - sizes[d];
         low[d] = at < 0 ? 0 : at > most ? most : at;
     }
 }

@@ -138,10 +138,7 @@ static places places_of(const index_attrs *a, const clv_view *x, const clv_view 
 /* Component i of the index vector whose first one is at `first`. */
 static int64_t component(const places *p, int64_t first, int i)
 {
-    const clv_view *v = p->indices;
-    int64_t value, at = first + i * p->component_stride;
-    clv_dtype_convert(CLV_I64, &value, v->dtype, (const char *)v->data + (size_t)at * clv_dtype_size(v->dtype), 1);
-    return value;
+    return clv_view_load_whole(p->indices, first + i * p->component_stride);
 }
 
 /* Where the window of the element at `index` of the windowed tensor begins, in this rank's part of x. False: it is not

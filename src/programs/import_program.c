@@ -317,9 +317,39 @@ static known_form known_form_of(const importer *im, const mlir_op *op, const imp
     return splats && im->row->elementwise ? SPLATS : one && im->row->elementwise ? ONE_ELEMENT : NOT_KNOWN;
 }
 
+/* Operands of an elementwise op have the shape of its result; the condition of a select and the bounds of a clamp may
+ * be one number. */
+static clv_status check_shapes(const importer *im, const mlir_op *op, const imported *in, clv_error *err)
+{
+    bool numbers = strcmp(op->name, "stablehlo.select") == 0 || strcmp(op->name, "stablehlo.clamp") == 0;
+    clv_type want;
+    if (!im->row->elementwise || op->n_results != 1)
+        return CLV_OK;
+    CLV_TRY(import_type(&want, im, &op->result_types[0], err));
+    for (int i = 0; i < op->n_operands; i++) {
+        clv_type have = in[i].type;
+        want.dtype = have.dtype;
+        if (!clv_type_equal(&have, &want) && !(numbers && have.rank == 0))
+            return import_fail(im, op, err, CLV_ESHAPE, "operand %d does not have the shape of %s", i,
+                               op->result_types[0].text);
+    }
+    return CLV_OK;
+}
+
+/* Whether a value has the elements of the type, repeated where it has one. */
+static bool holds(const importer *im, const imported *made)
+{
+    clv_type have = clv_graph_type(im->graph, made->value);
+    bool fits = have.dtype == made->type.dtype && (have.rank == 0 || have.rank == made->type.rank);
+    for (int d = 0; fits && d < have.rank; d++)
+        fits = have.shape[d] == made->type.shape[d] || have.shape[d] == 1;
+    return !clv_valid(made->value) || fits;
+}
+
 static clv_status build(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
 {
     clv_error why = {0};
+    CLV_TRY(check_shapes(im, op, in, err));
     known_form form = known_form_of(im, op, in);
     if (form == SAME_SPLAT) {
         CLV_TRY(import_type(&out[0].type, im, &op->result_types[0], err));
@@ -385,7 +415,7 @@ clv_status import_op(importer *im, const mlir_op *op, clv_error *err)
         if (op->result_types[i].fault)
             return mlir_fail(im->module, op->result_types[i].at, err, CLV_EUNSUPPORTED, "%s: %s",
                              op->result_types[i].text, op->result_types[i].fault);
-        if (!clv_type_equal(&made->type, &op->result_types[i].tensor))
+        if (!clv_type_equal(&made->type, &op->result_types[i].tensor) || !holds(im, made))
             return import_fail(im, op, err, CLV_ESHAPE, "result %d is not %s", i, op->result_types[i].text);
         im->values[op->first_result + i] = *made;
         if (im->each_op)
