@@ -214,6 +214,11 @@ static void test_listing(void **state)
     assert_true(strcmp(op.name, "sdy.sharding_constraint") == 0 && op.count == 4 && op.supported);
     assert_string_equal(clv_import_function(program, 0, &ops), "main");
     assert_null(clv_import_function(program, 9, NULL));
+    clv_import *other;
+    assert_int_equal(clv_import_port(program, -1, &port, NULL), CLV_EINVAL);
+    assert_int_equal(clv_import_op(program, -1, &op, NULL), CLV_EINVAL);
+    assert_int_equal(clv_import_read(&other, golden_path("nothing.mlir"), NULL), CLV_ENOTFOUND);
+    assert_int_equal(clv_import_read(&other, golden_path("stablehlo"), NULL), CLV_EFORMAT);
     assert_true(clv_import_is_program(golden_path("stablehlo/mlp.mlir")));
     assert_false(clv_import_is_program(golden_path("mlp.json")));
     clv_import_free(program);

@@ -23,7 +23,8 @@ extern "C" {
 typedef struct clv_import clv_import;
 
 /** Reads a file. Free with clv_import_free.
- *  @return CLV_ESYNTAX, CLV_EUNSUPPORTED, CLV_ELIMIT naming file, line and column; CLV_ENOTFOUND, CLV_EIO, CLV_ENOMEM
+ *  @return CLV_ESYNTAX, CLV_EUNSUPPORTED, CLV_ELIMIT naming file, line and column; CLV_ENOTFOUND, CLV_EFORMAT for
+ *          what is no file, CLV_ENOMEM
  */
 CLV_EXPERIMENTAL clv_status clv_import_read(clv_import **out, const char *path, clv_error *err);
 /** The same of `size` bytes of text; `name` stands for the file in messages. Free with clv_import_free.
