@@ -520,6 +520,103 @@ static clv_value held_dot(random_maker *m, clv_value a)
     return random_chance(m, 2) ? quant_dot(m, a) : packed_dot(m, a);
 }
 
+/* ---- of imported programs ---- */
+
+/* Smooth functions, which rounding does not move far; comparisons are of whole numbers. */
+static clv_value pointwise(random_maker *m, clv_value a)
+{
+    static const clv_pointwise_kind smooth[] = {CLV_SIN, CLV_COS, CLV_ABS, CLV_ERF, CLV_ERFC, CLV_LOG1P, CLV_EXPM1};
+    static const clv_pointwise_kind logic[] = {CLV_LESS, CLV_LESS_EQUAL, CLV_GREATER, CLV_EQUAL, CLV_NOT_EQUAL};
+    clv_type type = random_type(m, a);
+    if (random_chance(m, 2)) {
+        clv_pointwise_kind kind = smooth[random_pick(m, 7)];
+        bool saturates = kind == CLV_ERF || kind == CLV_ERFC;
+        a = kind == CLV_EXPM1 ? clv_unary(m->graph, CLV_TANH, a) : saturates ? clv_scale(m->graph, a, 0.1) : a;
+        a = kind == CLV_LOG1P ? clv_mul(m->graph, a, a) : a;
+        return clv_pointwise(m->graph, kind, a, CLV_NONE);
+    }
+    clv_type of_condition = broadcast_type(m, type);
+    clv_dtype dtype = random_chance(m, 2) ? CLV_I32 : CLV_I64;
+    clv_value x = random_new(m, dtype, of_condition.rank, of_condition.shape, RANDOM_INDEX, 3);
+    clv_value y = random_new(m, dtype, 0, NULL, RANDOM_INDEX, 3);
+    clv_value condition = clv_pointwise(m->graph, logic[random_pick(m, 5)], x, y);
+    if (random_chance(m, 2))
+        condition = clv_pointwise(m->graph, CLV_NOT, condition, CLV_NONE);
+    return clv_where(m->graph, condition, a, clv_scale(m->graph, a, 0.5));
+}
+
+/* Minima and products of floats, and the index of a whole number's maximum. */
+static clv_value fold(random_maker *m, clv_value a)
+{
+    clv_type type = random_type(m, a);
+    if (type.rank == 0)
+        return CLV_NONE;
+    int d = (int)random_pick(m, type.rank);
+    if (type.shape[d] == 0)
+        return CLV_NONE;
+    if (random_chance(m, 2))
+        return clv_fold(m->graph, random_chance(m, 2) ? CLV_FOLD_MIN : CLV_FOLD_MAX, a, &d, 1);
+    clv_value whole = random_new(m, CLV_I32, type.rank, type.shape, RANDOM_INDEX, 7);
+    static const clv_fold_kind kinds[] = {CLV_FOLD_SUM, CLV_FOLD_MAX, CLV_FOLD_ARGMAX, CLV_FOLD_ARGMIN};
+    clv_value folded = clv_fold(m->graph, kinds[random_pick(m, 4)], whole, &d, 1);
+    return clv_scale(m->graph, clv_cast(m->graph, folded, type.dtype), 0.1);
+}
+
+static clv_value starts_of(random_maker *m, int rank, int64_t most)
+{
+    int64_t n = rank;
+    return random_new(m, random_chance(m, 3) ? CLV_I64 : CLV_I32, 1, &n, RANDOM_OFFSET, most);
+}
+
+/* Some dimensions are cut, at starts that may be beyond the end. */
+static clv_value dynamic_slice(random_maker *m, clv_value a)
+{
+    clv_type type = random_type(m, a);
+    bool updates = random_chance(m, 2);
+    if (type.rank == 0)
+        return CLV_NONE;
+    clv_type part = type;
+    for (int d = 0; d < type.rank; d++)
+        part.shape[d] = random_chance(m, 2) && type.shape[d] > 0 ? 1 + random_pick(m, type.shape[d]) : type.shape[d];
+    clv_value starts = starts_of(m, type.rank, 4);
+    if (!updates)
+        return clv_dynamic_slice(m->graph, a, starts, part.shape);
+    return clv_dynamic_update_slice(m->graph, a, random_operand(m, type.dtype, part.rank, part.shape), starts);
+}
+
+/* Windows along one dimension, perhaps for each index of another one. */
+static clv_value gather_or_scatter(random_maker *m, clv_value a)
+{
+    clv_type type = random_type(m, a), updates = {.dtype = type.dtype};
+    clv_index_dims dims = {.index_dim = 1, .n_starts = 1};
+    int64_t shape[2] = {1 + random_pick(m, 5), 1};
+    if (type.rank == 0 || type.rank == CLV_MAX_RANK)
+        return CLV_NONE;
+    int along = (int)random_pick(m, type.rank), batch = (int)random_pick(m, type.rank);
+    if (type.shape[along] == 0)
+        return CLV_NONE;
+    bool batched = batch != along && random_chance(m, 2);
+    shape[0] = batched ? type.shape[batch] : shape[0];
+    updates.shape[updates.rank++] = shape[0];
+    for (int d = 0; d < type.rank; d++) {
+        dims.sizes[d] = d == along ? 1 + random_pick(m, type.shape[d]) : type.shape[d];
+        dims.sizes[d] = batched && d == batch ? 1 : dims.sizes[d];
+        dims.batch[d] = batched && d == batch;
+        dims.dropped[d] = d == along && dims.sizes[d] == 1 && random_chance(m, 2);
+        if (dims.dropped[d] || dims.batch[d])
+            continue;
+        dims.window[updates.rank] = true;
+        updates.shape[updates.rank++] = dims.sizes[d];
+    }
+    dims.start[0] = along;
+    clv_value indices =
+        random_new(m, random_chance(m, 3) ? CLV_I64 : CLV_I32, 2, shape, RANDOM_OFFSET, type.shape[along]);
+    if (random_chance(m, 2))
+        return random_trim(m, clv_gather(m->graph, a, indices, &dims));
+    clv_value given = random_operand(m, type.dtype, updates.rank, updates.shape);
+    return clv_scatter(m->graph, random_chance(m, 2) ? CLV_SCATTER_ADD : CLV_SCATTER_SET, a, indices, given, &dims);
+}
+
 /* ---- the table ---- */
 
 typedef struct generator {
@@ -529,15 +626,37 @@ typedef struct generator {
 } generator;
 
 static const generator generators[] = {
-    {product, 4, true},       {product_of_two, 2, true}, {map, 2, true},
-    {combine, 3, true},       {where, 1, true},          {cast, 1, true},
-    {scale, 1, true},         {largest, 1, false},       {bias_gelu, 1, true},
-    {gated, 1, true},         {dropout, 1, true},        {reduce, 2, true},
-    {softmax, 1, true},       {norm, 1, true},           {reshape, 3, true},
-    {transpose, 1, true},     {slice, 1, true},          {pad, 1, true},
-    {concat, 2, true},        {constrain, 3, true},      {iota, 1, true},
-    {embedding, 1, true},     {attention, 2, true},      {rope, 1, true},
-    {cross_entropy, 1, true}, {cache_update, 2, false},  {held_dot, 1, false},
+    {product, 4, true},
+    {product_of_two, 2, true},
+    {map, 2, true},
+    {combine, 3, true},
+    {where, 1, true},
+    {cast, 1, true},
+    {scale, 1, true},
+    {largest, 1, false},
+    {bias_gelu, 1, true},
+    {gated, 1, true},
+    {dropout, 1, true},
+    {reduce, 2, true},
+    {softmax, 1, true},
+    {norm, 1, true},
+    {reshape, 3, true},
+    {transpose, 1, true},
+    {slice, 1, true},
+    {pad, 1, true},
+    {concat, 2, true},
+    {constrain, 3, true},
+    {iota, 1, true},
+    {embedding, 1, true},
+    {attention, 2, true},
+    {rope, 1, true},
+    {cross_entropy, 1, true},
+    {cache_update, 2, false},
+    {held_dot, 1, false},
+    {pointwise, 1, false},
+    {fold, 1, false},
+    {dynamic_slice, 1, false},
+    {gather_or_scatter, 2, false},
     {experts, 2, true},
 };
 enum { N_GENERATORS = sizeof generators / sizeof generators[0] };

@@ -204,6 +204,8 @@ static int set_up(void **state)
         "{\"model_type\": \"llama\", \"hidden_size\": 4096, \"intermediate_size\": 11008, \"num_hidden_layers\": 32, "
         "\"num_attention_heads\": 32, \"num_key_value_heads\": 32, \"vocab_size\": 32000, "
         "\"max_position_embeddings\": 4096, \"rms_norm_eps\": 1e-5, \"hidden_act\": \"silu\"}");
+    cli_shell("cp {g}/stablehlo/mlp.mlir {d}/base/step.mlir && cp {g}/stablehlo/mlp.safetensors "
+              "{d}/base/values.safetensors");
     cli_shell("cp {g}/esm/* {g}/tokenizer/esm_vocab/vocab.txt {d}/base/esm2");
     cli_expect(0, "",
                "train --text {d}/base/book.txt --layers 1 --hidden 32 --heads 8 --seq 16 --batch 1 --steps 2 --out "

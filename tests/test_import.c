@@ -93,7 +93,7 @@ static void run_on(const char *name, const char *mesh)
     clv_session *session = NULL;
     clv_error err = {0};
     ports p;
-    if (clv_import_stablehlo(graph, program, &err) != CLV_OK)
+    if (clv_import_stablehlo(graph, program, NULL, &err) != CLV_OK)
         fail_msg("%s on %s: %s", name, mesh, err.message);
     if (clv_compile(&compiled, graph, NULL, &err) != CLV_OK)
         fail_msg("%s on %s: %s", name, mesh, err.message);
@@ -127,8 +127,128 @@ static void test_values(void **state)
         }
 }
 
+/* ---- refusals: one line, with the place ---- */
+
+static void refuse(const char *body, clv_status code, const char *text)
+{
+    char program[4096];
+    clv_import *read = NULL;
+    clv_error err = {0};
+    int n = snprintf(program, sizeof program,
+                     "module {\n  func.func @main(%%x: tensor<2xf32>, %%i: tensor<i32>) -> tensor<2xf32> {\n    %s\n"
+                     "    return %%x : tensor<2xf32>\n  }\n}\n",
+                     body);
+    clv_status status = clv_import_parse(&read, program, (size_t)n, "a.mlir", &err);
+    clv_graph *graph = must_graph("data=2");
+    if (status == CLV_OK)
+        status = clv_import_stablehlo(graph, read, NULL, &err);
+    if (status != code || strncmp(err.message, "a.mlir:", 7) != 0 || !strstr(err.message, text))
+        fail_msg("%s: %s '%s'; expected %s with '%s'", body, clv_status_name(status), err.message,
+                 clv_status_name(code), text);
+    clv_graph_free(graph);
+    clv_import_free(read);
+}
+
+static void test_refused(void **state)
+{
+    refuse("%y = stablehlo.fft %x : tensor<2xf32>", CLV_EUNSUPPORTED, "3:10: stablehlo.fft: this op is not");
+    refuse("%y = stablehlo.custom_call @foo(%x) : (tensor<2xf32>) -> tensor<2xf32>", CLV_EUNSUPPORTED, "@foo");
+    refuse("%y = stablehlo.convert %x : (tensor<2xf32>) -> tensor<2xui32>", CLV_EUNSUPPORTED, "3:52: tensor<2xui32>");
+    refuse("%y = stablehlo.add %x, %x : tensor<?xf32>", CLV_EUNSUPPORTED, "dynamic dimension");
+    refuse("%y = stablehlo.add %x, %z : tensor<2xf32>", CLV_ESYNTAX, "3:28: there is no value %z");
+    refuse("%y = stablehlo.add %x, %i : tensor<2xf32>", CLV_ESHAPE, "3:10: stablehlo.add: operand 1");
+    refuse("%y = stablehlo.sine %i : tensor<i32>", CLV_EDTYPE, "3:10: stablehlo.sine");
+    refuse("%y = stablehlo.add %x, %x : tensor<3xf32>", CLV_ESHAPE, "3:10");
+    refuse("%y = stablehlo.reshape %x : (tensor<2xf32>) -> tensor<3xf32>", CLV_ESHAPE, "stablehlo.reshape");
+    refuse("%y = stablehlo.constant dense<[1.0, 2.0, 3.0]> : tensor<2xf32>", CLV_ESYNTAX, "dense literal");
+    refuse("%y = stablehlo.constant dense_resource<big> : tensor<2xf32>", CLV_EUNSUPPORTED, "big");
+    refuse("%y = call @nothing(%x) : (tensor<2xf32>) -> tensor<2xf32>", CLV_ENOTFOUND, "@nothing");
+    refuse("%y = call @main(%x, %i) : (tensor<2xf32>, tensor<i32>) -> tensor<2xf32>", CLV_ELIMIT, "64 calls");
+    refuse("%y = sdy.sharding_constraint %x <@m, [{}, {}]> : tensor<2xf32>", CLV_EUNSUPPORTED, "dimensions");
+    refuse("%y = \"stablehlo.add", CLV_ESYNTAX, "a string does not end");
+    refuse("%y:2 = stablehlo.while(%a = %i, %b = %x) : tensor<i32>, tensor<2xf32>\n"
+           "cond { %k = stablehlo.compare LT, %a, %i : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"
+           "stablehlo.return %k : tensor<i1> } do { stablehlo.return %a, %b : tensor<i32>, tensor<2xf32> }",
+           CLV_EUNSUPPORTED, "turns depends on values");
+}
+
+/* What is cut off anywhere is refused with a place, or, behind the module, is whole. */
+static void test_truncated(void **state)
+{
+    static char text[1 << 16];
+    FILE *file = fopen(golden_path("stablehlo/scan_remat.mlir"), "r");
+    size_t n = fread(text, 1, sizeof text, file), whole = 0;
+    fclose(file);
+    for (size_t size = 0; size < n; size += 7) {
+        clv_import *program = NULL;
+        clv_error err = {0};
+        clv_status status = clv_import_parse(&program, text, size, "cut.mlir", &err);
+        whole += status == CLV_OK;
+        if (status != CLV_OK && (status != CLV_ESYNTAX || strncmp(err.message, "cut.mlir:", 9) != 0))
+            fail_msg("at %zu: %s", size, err.message);
+        clv_import_free(program);
+    }
+    assert_true(whole < n / 14);
+}
+
+/* ---- what the text says ---- */
+
+static void test_listing(void **state)
+{
+    clv_import *program = must_read("tensor_parallel");
+    clv_import_port_info port = {.size = sizeof port};
+    clv_import_op_info op = {.size = sizeof op};
+    clv_mesh mesh;
+    char text[CLV_MESH_TEXT];
+    int ops;
+    assert_true(clv_import_mesh(program, &mesh));
+    clv_mesh_print(text, sizeof text, &mesh);
+    assert_string_equal(text, "data=2,model=2");
+    assert_int_equal(clv_import_port(program, 1, &port, NULL), CLV_OK);
+    assert_string_equal(port.name, "p['up']");
+    assert_string_equal(port.sharding, "_,model");
+    assert_true(!port.is_result && port.type.rank == 2 && port.type.shape[1] == 24);
+    assert_int_equal(clv_import_port(program, 3, &port, NULL), CLV_OK);
+    assert_true(port.is_result && strcmp(port.name, "result[0]") == 0);
+    assert_int_equal(clv_import_op(program, 0, &op, NULL), CLV_OK);
+    assert_true(strcmp(op.name, "sdy.sharding_constraint") == 0 && op.count == 4 && op.supported);
+    assert_string_equal(clv_import_function(program, 0, &ops), "main");
+    assert_null(clv_import_function(program, 9, NULL));
+    clv_import *other;
+    assert_int_equal(clv_import_port(program, -1, &port, NULL), CLV_EINVAL);
+    assert_int_equal(clv_import_op(program, -1, &op, NULL), CLV_EINVAL);
+    assert_int_equal(clv_import_read(&other, golden_path("nothing.mlir"), NULL), CLV_ENOTFOUND);
+    assert_int_equal(clv_import_read(&other, golden_path("stablehlo"), NULL), CLV_EFORMAT);
+    assert_true(clv_import_is_program(golden_path("stablehlo/mlp.mlir")));
+    assert_false(clv_import_is_program(golden_path("mlp.json")));
+    clv_import_free(program);
+}
+
+/* Collectives are named after the line of Python, and stated shardings cause them. */
+static void test_causes(void **state)
+{
+    clv_import *program = must_read("tensor_parallel");
+    clv_graph *graph = must_graph("data=2,model=2");
+    clv_program *compiled;
+    clv_error err = {0};
+    clv_collective c = {.size = sizeof c};
+    int named = 0;
+    must(clv_import_stablehlo(graph, program, NULL, &err), &err);
+    must(clv_compile(&compiled, graph, NULL, &err), &err);
+    for (int i = 0; i < clv_program_collective_count(compiled); i++) {
+        must(clv_program_collective(compiled, i, &c, &err), &err);
+        named += strncmp(c.op, "make_stablehlo.py:", 18) == 0;
+    }
+    assert_true(named >= 3);
+    clv_program_free(compiled);
+    clv_graph_free(graph);
+    clv_import_free(program);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_truncated), cmocka_unit_test(test_listing),
+                                       cmocka_unit_test(test_causes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,7 +116,7 @@ static void test_found_by_soaks(void **state)
 static void test_notices_an_addend(void **state)
 {
     random_keenness all = {0};
-    for (uint64_t seed = 0; seed < 40; seed++) {
+    for (uint64_t seed = 0; seed < 60; seed++) {
         random_keenness keen = random_keen(&(random_spec){.seed = seed}, 20);
         all.other += keen.other;
         all.noticed += keen.noticed;

@@ -33,6 +33,7 @@ static clv_trace_report *trace;
 static clv_flight_report *flight;
 static clv_data *data;
 static clv_machine *machine;
+static clv_import *imported;
 static clv_graph *own_graph; /* new for each call of a builder */
 static clv_value x, q, kv, w, lr, step;
 static const char *text; /* a path */
@@ -122,6 +123,7 @@ static const clv_model_graph_options row = {.batch = 1, .seq = 4};
     X(clv_model_info, clv_model_new(MADE(clv_model), o, NULL, &err))                                                   \
     X(clv_model_graph_options, model_graph(o, NULL))                                                                   \
     X(clv_update_options, model_graph(&row, o))                                                                        \
+    X(clv_import_options, clv_import_stablehlo(begin(), imported, o, &err))                                            \
     X(clv_linear_options, (clv_column_parallel_linear(begin(), x, 4, NULL, o), built()))                               \
     X(clv_op_def, clv_op_register(o, &err))                                                                            \
     X(clv_op_check_options, clv_op_check(&same, NULL, &vector, 1, o, NULL, &err))                                      \
@@ -149,6 +151,8 @@ static const clv_model_graph_options row = {.batch = 1, .seq = 4};
     X(clv_flight_rank, clv_flight_report_rank(flight, 0, o, &err))                                                     \
     X(clv_flight_finding, clv_flight_report_finding(flight, 0, o, &err))                                               \
     X(clv_generation_config, clv_model_generation_config(model, o, &err))                                              \
+    X(clv_import_port_info, clv_import_port(imported, 0, o, &err))                                                     \
+    X(clv_import_op_info, clv_import_op(imported, 0, o, &err))                                                         \
     X(clv_machine_info, clv_machine_get_info(machine, o, &err))                                                        \
     X(clv_cpu_info, clv_cpu_get_info(o, &err))                                                                         \
     X(clv_model_info, clv_model_get_info(model, o, &err))                                                              \
@@ -214,6 +218,9 @@ static int set_up(void **state)
     must(clv_layout_parse(&split, "model", gpt.mesh, 1, &err), &err);
     must(clv_reshard_new(&reshard, gpt.mesh, &split, &whole, (int64_t[]){4}, CLV_F32, &err), &err);
     must(clv_machine_open(&machine, "tpu-v2-8", NULL, &err), &err);
+    static const char main_of[] = "func.func @main(%a: tensor<f32>) -> tensor<f32> {\n  %0 = stablehlo.tanh %a : "
+                                  "tensor<f32>\n  return %0 : tensor<f32>\n}\n";
+    must(clv_import_parse(&imported, main_of, sizeof main_of - 1, "a", &err), &err);
     must(clv_trace_begin(session, &err), &err);
     must(clv_trainer_step(trainer, ids, ids, NULL, NULL, &err), &err);
     must(clv_trace_end(session, &(clv_trace_options){.path = in_folder("trace")}, &err), &err);
@@ -230,6 +237,7 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
+    clv_import_free(imported);
     clv_data_close(data);
     clv_flight_report_free(flight);
     clv_trace_report_free(trace);

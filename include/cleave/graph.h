@@ -301,8 +301,8 @@ CLV_EXPERIMENTAL clv_value clv_pointwise(clv_graph *graph, clv_pointwise_kind ki
 typedef enum clv_fold_kind { CLV_FOLD_KINDS(CLV_KIND_ENUM) } clv_fold_kind;
 #undef CLV_KIND_ENUM
 /** Reduces the n dimensions in dims, which are dropped, of a tensor of any dtype, as programs of others do (import.h).
- *  Floats are accumulated in f64, in row-major order. AND and OR are of bool. ARGMAX and ARGMIN are of one dimension and
- *  give i32, the first of equal elements, of NaN before others. The reduced dimensions are not split over ranks:
+ *  Floats are accumulated in f64, in row-major order. AND and OR are of bool. ARGMAX and ARGMIN are of one dimension
+ *  and give i32: the first of equal elements, NaN before numbers. The reduced dimensions are not split over ranks;
  *  clv_reduce is for sums and maxima of floats. Not differentiable. */
 CLV_EXPERIMENTAL clv_value clv_fold(clv_graph *graph, clv_fold_kind kind, clv_value x, const int *dims, int n);
 

@@ -1,12 +1,14 @@
 /** @file import.h - programs that others wrote, read as StableHLO text: what jax.jit(f).lower(...).as_text() gives.
  *
  * A program is read (clv_import_read), listed (clv_import_port, clv_import_op, ...), and put into a graph on any mesh
- * (clv_import_stablehlo): its arguments become inputs, its results outputs, its shardings (Shardy's) stated layouts, and
- * each op is named after the line of Python that made it. From there on it is a graph like any other: compiled, planned,
- * explained, run (docs/programs.md).
+ * (clv_import_stablehlo): its arguments become inputs, its results outputs, its shardings (Shardy's) stated layouts,
+ * and each op is named after the line of Python that made it. From there on it is a graph like any other: compiled,
+ * planned, explained, run (docs/programs.md).
  *
  * Loops of a known number of turns (scan) are unrolled; calls are put in place. What is not supported (other dtypes,
  * dynamic shapes, ops without a counterpart) is an error that names file, line and column.
+ *
+ * **Threads.** Any thread may list a program; one at a time may put it into graphs.
  */
 #ifndef CLEAVE_IMPORT_H
 #define CLEAVE_IMPORT_H
@@ -21,9 +23,12 @@ extern "C" {
 typedef struct clv_import clv_import;
 
 /** Reads a file. Free with clv_import_free.
- *  @return CLV_ESYNTAX, CLV_EUNSUPPORTED, CLV_ELIMIT naming file, line and column; CLV_ENOTFOUND, CLV_EIO, CLV_ENOMEM */
+ *  @return CLV_ESYNTAX, CLV_EUNSUPPORTED, CLV_ELIMIT naming file, line and column; CLV_ENOTFOUND, CLV_EFORMAT for
+ *          what is no file, CLV_ENOMEM
+ */
 CLV_EXPERIMENTAL clv_status clv_import_read(clv_import **out, const char *path, clv_error *err);
-/** The same of `size` bytes of text; `name` stands for the file in messages. */
+/** The same of `size` bytes of text; `name` stands for the file in messages. Free with clv_import_free.
+ *  @return clv_import_read's, but for those of files */
 CLV_EXPERIMENTAL clv_status clv_import_parse(clv_import **out, const char *text, size_t size, const char *name,
                                              clv_error *err);
 /** NULL is a no-op. */
@@ -62,13 +67,22 @@ CLV_EXPERIMENTAL clv_status clv_import_op(const clv_import *program, int i, clv_
 /** Name of function i of the text, and the number of its ops; NULL past the end. */
 CLV_EXPERIMENTAL const char *clv_import_function(const clv_import *program, int i, int *ops);
 
+/** Zero-initialised = defaults. */
+typedef struct clv_import_options {
+    size_t size;  /**< sizeof the struct, or 0 */
+    bool each_op; /**< also an output for each op of the text, in the order of execution: "model.py:12.dot_general #41";
+                       elements that are repeated are given once */
+} clv_import_options;
+
 /** Puts the program into a graph: an input for each argument, an output for each result, by clv_import_port_info.name.
  *  Shardings that the text states are those of inputs, outputs and constraints; axes that the graph's mesh lacks have
  *  one rank there. Constants of several values become state "constant.N", whose values clv_import_constant gives.
+ *  options NULL: defaults.
  *  @return CLV_EUNSUPPORTED, CLV_EDTYPE, CLV_ESHAPE naming file, line and column of what cannot be imported;
  *          CLV_ELIMIT for a loop of more than 4096 turns, or more than 2^22 ops; CLV_ENOMEM */
-CLV_EXPERIMENTAL clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program, clv_error *err);
-/** A clv_state_source: the values of constants. arg: the clv_import. */
+CLV_EXPERIMENTAL clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program,
+                                                 const clv_import_options *options, clv_error *err);
+/** A clv_state_source: the values of constants. arg: the clv_import. @return CLV_OK */
 CLV_EXPERIMENTAL clv_status clv_import_constant(void *arg, const char *name, const clv_type *type, const clv_shard *box,
                                                 void *out, int *known, clv_error *err);
 

@@ -51,7 +51,7 @@ bool clv_graph_require_gated(clv_graph *graph, const char *what, int kind);
 /* Gradient of broadcasting: sums x back to the shape `like` that an operand had before it was broadcast. */
 clv_value clv_graph_unbroadcast(clv_graph *graph, clv_value x, clv_type like);
 
-/* The gradient of an embedding: rows of d_out [..., M] added where ids (i32 or i64) [...] say, in [vocabulary, M]. An id
+/* The gradient of an embedding: rows of d_out [..., M] added up by ids (i32 or i64) [...], in [vocabulary, M]. An id
  * outside [0, vocabulary) is left out. */
 clv_value clv_embedding_gradient(clv_graph *graph, int64_t vocabulary, clv_value d_out, clv_value ids);
 /* x [row..., in...] times quantized weights, contracting n_in dimensions (stored_weight_dot.c has the shapes). */

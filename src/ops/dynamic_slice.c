@@ -4,7 +4,7 @@
  *   dynamic_update_slice:  out = x, but update at [start .. start + its size)
  *
  * x of any dtype; starts i32 or i64 [rank], moved so that the box lies inside x. factors: dimensions that the box has
- * whole pass, the others are whole. The slice is linear, the update in both. No gradient.
+ * whole pass, the others are whole. The slice is linear in x, the update in both. No gradient.
  */
 #include "ops/builtin_ops.h"
 #include "kernels/cpu/transpose_kernel.h"
@@ -45,9 +45,7 @@ static void add_whole_dims(clv_rule *rule, const clv_type *x, const int64_t *siz
 static void find_starts(int64_t *low, const clv_view *x, const clv_view *starts, const int64_t *sizes)
 {
     for (int d = 0; d < x->rank; d++) {
-        int64_t at, most = x->global[d] - sizes[d];
-        clv_dtype_convert(CLV_I64, &at, starts->dtype,
-                          (const char *)starts->data + (size_t)d * clv_dtype_size(starts->dtype), 1);
+        int64_t at = clv_view_load_whole(starts, d), most = x->global[d] - sizes[d];
         low[d] = at < 0 ? 0 : at > most ? most : at;
     }
 }
@@ -67,7 +65,6 @@ static void slice_rule(const clv_op *op, const clv_type *in, const clv_type *out
 {
     add_whole_dims(rule, &in[0], ((const slice_attrs *)op->attrs)->sizes, false);
     clv_rule_multilinear(rule, 1);
-    clv_rule_keeps_partial_max(rule);
 }
 
 static clv_op_cost slice_cost(const clv_op *op, const clv_type *in, const clv_type *out)

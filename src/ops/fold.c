@@ -108,13 +108,6 @@ static int64_t merge_whole(int kind, int64_t a, int64_t b)
     }
 }
 
-static int64_t whole_at(const clv_view *x, int64_t i)
-{
-    int64_t value;
-    clv_dtype_convert(CLV_I64, &value, x->dtype, (const char *)x->data + (size_t)i * clv_dtype_size(x->dtype), 1);
-    return value;
-}
-
 /* Of no elements: 0, 1, the lowest or the highest number there is. */
 static double start_of(int kind)
 {
@@ -143,7 +136,7 @@ static void fold_one(const clv_view *out, int64_t at, const clv_view *x, int64_t
     }
     int64_t value = whole_start_of(kind, x->dtype);
     for (int64_t i = 0; i < w->count; i++, offset = next_offset(w, index, offset))
-        value = merge_whole(kind, value, whole_at(x, offset));
+        value = merge_whole(kind, value, clv_view_load_whole(x, offset));
     clv_dtype_convert(out->dtype, (char *)out->data + (size_t)at * clv_dtype_size(out->dtype), CLV_I64, &value, 1);
 }
 
@@ -151,7 +144,8 @@ static void fold_one(const clv_view *out, int64_t at, const clv_view *x, int64_t
 static bool is_better(const clv_view *x, int64_t i, int64_t best, bool largest)
 {
     if (!clv_dtype_is_float(x->dtype))
-        return largest ? whole_at(x, i) > whole_at(x, best) : whole_at(x, i) < whole_at(x, best);
+        return largest ? clv_view_load_whole(x, i) > clv_view_load_whole(x, best)
+                       : clv_view_load_whole(x, i) < clv_view_load_whole(x, best);
     double a = clv_dtype_load(x->dtype, x->data, i), b = clv_dtype_load(x->dtype, x->data, best);
     return !isnan(b) && (isnan(a) || (largest ? a > b : a < b));
 }

@@ -5,7 +5,7 @@
  *             out[start(indices[batch..]) + window] f= updates[batch.., window..]    windows outside x are left out
  *
  * factors: dimensions of x that windows have whole and that no index starts in; batch dimensions; of a gather also the
- * other dimensions of indices. A gather is linear in x and passes maxima, an adding scatter is linear in x and updates
+ * other dimensions of indices. A gather is linear in x, an adding scatter is linear in x and updates
  * together. No gradient. Embeddings have ops of their own (embedding.c), which split the table by vocabulary.
  */
 #include "ops/builtin_ops.h"
@@ -138,10 +138,7 @@ static places places_of(const index_attrs *a, const clv_view *x, const clv_view 
 /* Component i of the index vector whose first one is at `first`. */
 static int64_t component(const places *p, int64_t first, int i)
 {
-    const clv_view *v = p->indices;
-    int64_t value, at = first + i * p->component_stride;
-    clv_dtype_convert(CLV_I64, &value, v->dtype, (const char *)v->data + (size_t)at * clv_dtype_size(v->dtype), 1);
-    return value;
+    return clv_view_load_whole(p->indices, first + i * p->component_stride);
 }
 
 /* Where the window of the element at `index` of the windowed tensor begins, in this rank's part of x. False: it is not
@@ -255,7 +252,6 @@ static void gather_rule(const clv_op *op, const clv_type *in, const clv_type *ou
 {
     add_factors(rule, op->attrs, &in[0], &in[1], false);
     clv_rule_multilinear(rule, 1);
-    clv_rule_keeps_partial_max(rule);
 }
 
 static clv_op_cost gather_cost(const clv_op *op, const clv_type *in, const clv_type *out)

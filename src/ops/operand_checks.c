@@ -119,6 +119,14 @@ void clv_view_copy_unless_aliased(const clv_view *out, const clv_view *in)
         memcpy(out->data, in->data, bytes);
 }
 
+int64_t clv_view_load_whole(const clv_view *view, int64_t i)
+{
+    int64_t value;
+    clv_dtype_convert(CLV_I64, &value, view->dtype, (const char *)view->data + (size_t)i * clv_dtype_size(view->dtype),
+                      1);
+    return value;
+}
+
 void clv_rule_add_dims(clv_rule *rule, const clv_type *type, int n)
 {
     for (int d = 0; d < n; d++)

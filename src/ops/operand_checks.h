@@ -64,6 +64,9 @@ clv_type_chars clv_type_string(const clv_type *type);
 /* Copies an operand to the result that may share its buffer; does nothing if it does. */
 void clv_view_copy_unless_aliased(const clv_view *out, const clv_view *in);
 
+/* Element i of a view of whole numbers or bool. */
+int64_t clv_view_load_whole(const clv_view *view, int64_t i);
+
 /* Adds factors 0..n-1, one for each of the first n dimensions of a tensor. */
 void clv_rule_add_dims(clv_rule *rule, const clv_type *type, int n);
 /* Gives the first n dimensions of operand, or result, i factors 0..n-1. */

@@ -156,14 +156,6 @@ static int64_t element_at(const int64_t *shape, const int64_t *index, int rank)
     return at;
 }
 
-static int64_t load_whole(const clv_view *view, int64_t i)
-{
-    int64_t value;
-    clv_dtype_convert(CLV_I64, &value, view->dtype, (const char *)view->data + (size_t)i * clv_dtype_size(view->dtype),
-                      1);
-    return value;
-}
-
 static void store_whole(const clv_view *view, int64_t i, int64_t value)
 {
     if (view->dtype == CLV_BOOL)
@@ -186,7 +178,7 @@ static clv_status pointwise_run(const clv_call *call, clv_error *err)
                 out->dtype, out->data, i,
                 table[row].real(clv_dtype_load(a->dtype, a->data, at_a), clv_dtype_load(b->dtype, b->data, at_b)));
         else
-            store_whole(out, i, table[row].whole(load_whole(a, at_a), load_whole(b, at_b)));
+            store_whole(out, i, table[row].whole(clv_view_load_whole(a, at_a), clv_view_load_whole(b, at_b)));
         for (int d = out->rank - 1; d >= 0 && ++index[d] == out->shape[d]; d--)
             index[d] = 0;
     }

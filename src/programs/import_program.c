@@ -282,15 +282,19 @@ clv_status import_fail(const importer *im, const mlir_op *op, clv_error *err, cl
     return mlir_fail(im->module, op->at, err, code, "%s%s: %s", op->name, where, text);
 }
 
-/* Ops are named after the line of Python that made them, or that of the text. */
-static void push_place(importer *im, const mlir_op *op)
+/* Ops are named after the line of Python that made them; where the text does not say which, as what calls them, or
+ * after the line of the text. Returns the scope before. */
+static const char *enter_place(importer *im, const mlir_op *op)
 {
     int line;
     const char *file = mlir_loc_file(im->module, op->loc, &line), *slash = strrchr(im->module->file, '/');
+    const char *before = im->graph->scope, *scope = before;
     if (file)
-        clv_graph_push_scope(im->graph, "%.200s:%d", file, line);
-    else
-        clv_graph_push_scope(im->graph, "%.200s:%d", slash ? slash + 1 : im->module->file, op->at.line);
+        scope = clv_arena_format(im->graph->arena, "%.200s:%d.", file, line);
+    else if (!before[0])
+        scope = clv_arena_format(im->graph->arena, "%.200s:%d.", slash ? slash + 1 : im->module->file, op->at.line);
+    im->graph->scope = scope ? scope : before;
+    return before;
 }
 
 /* How an op of known operands is computed at once: for all elements, or for one that stands for all. */
@@ -313,9 +317,39 @@ static known_form known_form_of(const importer *im, const mlir_op *op, const imp
     return splats && im->row->elementwise ? SPLATS : one && im->row->elementwise ? ONE_ELEMENT : NOT_KNOWN;
 }
 
+/* Operands of an elementwise op have the shape of its result; the condition of a select and the bounds of a clamp may
+ * be one number. */
+static clv_status check_shapes(const importer *im, const mlir_op *op, const imported *in, clv_error *err)
+{
+    bool numbers = strcmp(op->name, "stablehlo.select") == 0 || strcmp(op->name, "stablehlo.clamp") == 0;
+    clv_type want;
+    if (!im->row->elementwise || op->n_results != 1)
+        return CLV_OK;
+    CLV_TRY(import_type(&want, im, &op->result_types[0], err));
+    for (int i = 0; i < op->n_operands; i++) {
+        clv_type have = in[i].type;
+        want.dtype = have.dtype;
+        if (!clv_type_equal(&have, &want) && !(numbers && have.rank == 0))
+            return import_fail(im, op, err, CLV_ESHAPE, "operand %d does not have the shape of %s", i,
+                               op->result_types[0].text);
+    }
+    return CLV_OK;
+}
+
+/* Whether a value has the elements of the type, repeated where it has one. */
+static bool holds(const importer *im, const imported *made)
+{
+    clv_type have = clv_graph_type(im->graph, made->value);
+    bool fits = have.dtype == made->type.dtype && (have.rank == 0 || have.rank == made->type.rank);
+    for (int d = 0; fits && d < have.rank; d++)
+        fits = have.shape[d] == made->type.shape[d] || have.shape[d] == 1;
+    return !clv_valid(made->value) || fits;
+}
+
 static clv_status build(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
 {
     clv_error why = {0};
+    CLV_TRY(check_shapes(im, op, in, err));
     known_form form = known_form_of(im, op, in);
     if (form == SAME_SPLAT) {
         CLV_TRY(import_type(&out[0].type, im, &op->result_types[0], err));
@@ -330,13 +364,29 @@ static clv_status build(importer *im, const mlir_op *op, const imported *in, imp
                    ? clv_fail(err, status, "%s", why.message)
                    : import_fail(im, op, err, status, "%s", why.message);
     }
-    push_place(im, op);
+    const char *before = enter_place(im, op);
     clv_status status = im->row->build(im, op, in, out, err);
+    im->graph->scope = before;
     if (status != CLV_OK)
         return status;
-    clv_graph_pop_scope(im->graph);
     status = clv_graph_status(im->graph, &why);
     return status == CLV_OK ? CLV_OK : import_fail(im, op, err, status, "%s", why.message);
+}
+
+/* An output for a value that an op has made. */
+static void add_each_op(importer *im, const mlir_op *op, const imported *made)
+{
+    char name[320];
+    int line, id = made->value.id;
+    const char *file = mlir_loc_file(im->module, op->loc, &line), *dot = strrchr(op->name, '.');
+    bool makes = clv_valid(made->value) && id < im->graph->n_values && id > im->last_output &&
+                 im->graph->values[id].source == CLV_FROM_OP;
+    if (!makes)
+        return;
+    im->last_output = id;
+    clv_snprintf(name, sizeof name, "%.200s:%d.%.60s #%d", file ? file : im->module->file, file ? line : op->at.line,
+                 dot ? dot + 1 : op->name, id);
+    clv_output(im->graph, name, made->value, NULL);
 }
 
 clv_status import_op(importer *im, const mlir_op *op, clv_error *err)
@@ -365,9 +415,11 @@ clv_status import_op(importer *im, const mlir_op *op, clv_error *err)
         if (op->result_types[i].fault)
             return mlir_fail(im->module, op->result_types[i].at, err, CLV_EUNSUPPORTED, "%s: %s",
                              op->result_types[i].text, op->result_types[i].fault);
-        if (!clv_type_equal(&made->type, &op->result_types[i].tensor))
+        if (!clv_type_equal(&made->type, &op->result_types[i].tensor) || !holds(im, made))
             return import_fail(im, op, err, CLV_ESHAPE, "result %d is not %s", i, op->result_types[i].text);
         im->values[op->first_result + i] = *made;
+        if (im->each_op)
+            add_each_op(im, op, made);
     }
     return CLV_OK;
 }
@@ -428,8 +480,11 @@ static clv_status build_program(importer *im, clv_error *err)
     return add_outputs(im, end, err);
 }
 
-clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program, clv_error *err)
+clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program, const clv_import_options *options,
+                                clv_error *err)
 {
+    clv_import_options how;
+    CLV_TRY(clv_options_copy_in(&how, sizeof how, sizeof how, options, __func__, err));
     CLV_TRY(clv_require(graph && program, __func__, "a graph or a program", err));
     CLV_TRY(clv_graph_status(graph, err));
     size_t values = (size_t)program->module->n_values + 1;
@@ -437,6 +492,7 @@ clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program, clv_error
     CLV_FREED clv_value *states = calloc(values, sizeof *states);
     importer im = {.graph = graph, .module = program->module, .program = program, .values = table, .states = states};
     im.arena = program->module->arena;
+    im.each_op = how.each_op;
     if (!table || !states)
         return clv_fail_memory(err, "values", values * sizeof *table);
     return build_program(&im, err);

@@ -66,6 +66,7 @@ static clv_status read_dim(scan *s, bool *open, clv_error *err)
 {
     int n = 0;
     bool any = false;
+    size_t begin = s->used;
     for (s->p++; *s->p && *s->p != '}';) {
         if (*s->p == '"') {
             CLV_TRY(read_axis(s, &n, err));
@@ -81,7 +82,10 @@ static clv_status read_dim(scan *s, bool *open, clv_error *err)
     s->p++;
     if (*s->p == 'p') /* a priority */
         s->p += 1 + strspn(s->p + 1, "0123456789");
-    put(s, n ? ")" : "_", 1);
+    if (n == 1) /* "(data" is "data" */
+        memmove(s->out + begin, s->out + begin + 1, s->used-- - begin);
+    else
+        put(s, n ? ")" : "_", 1);
     *open = any && n == 0;
     return CLV_OK;
 }

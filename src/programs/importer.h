@@ -47,9 +47,11 @@ struct importer {
     imported *values;  /* by id */
     clv_value *states; /* by id: of literals that are no splats */
     const import_row *row;
-    int calls;    /* depth */
-    int64_t ops;  /* built so far */
-    bool scratch; /* evaluates: everything is unknown */
+    int calls;   /* depth */
+    int64_t ops; /* built so far */
+    bool each_op;
+    int last_output; /* id of the newest value that is an output, with each_op */
+    bool scratch;    /* evaluates: everything is unknown */
 };
 
 enum { IMPORT_TURNS = 4096, IMPORT_CALLS = 64, IMPORT_OPS = 1 << 22 };

@@ -3,73 +3,12 @@
  * A statement is read alike whatever its op: what comes before its ':' is operands (%0), attributes (key = value, a
  * word, [..], <..>), a symbol and groups in parentheses; what follows are types, regions and a location.
  */
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/text/c_locale.h"
 #include "programs/mlir_parser.h"
 
 enum { CHAINS = 1 << 12 };
-
-/* ---- what all files of the parser use ---- */
-
-clv_status mlir_fail(const mlir_module *module, mlir_place at, clv_error *err, clv_status code, const char *format, ...)
-{
-    char text[1024];
-    va_list args;
-    va_start(args, format);
-    clv_vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    return clv_fail(err, code, "%s:%d:%d: %s", module->file, at.line, at.column, text);
-}
-
-clv_status mlir_unexpected(const mlir_parser *p, const char *needed, clv_error *err)
-{
-    const mlir_token *t = &p->lexer.token;
-    if (t->kind == MLIR_TOKEN_END)
-        return mlir_fail(p->module, t->at, err, CLV_ESYNTAX, "the text ends where %s is needed", needed);
-    return mlir_fail(p->module, t->at, err, CLV_ESYNTAX, "'%.*s' where %s is needed",
-                     (int)(t->length < 40 ? t->length : 40), t->text, needed);
-}
-
-clv_status mlir_expect(mlir_parser *p, const char *mark, clv_error *err)
-{
-    char needed[24];
-    clv_snprintf(needed, sizeof needed, "'%s'", mark);
-    if (!mlir_lexer_is(&p->lexer, mark))
-        return mlir_unexpected(p, needed, err);
-    return mlir_lexer_advance(&p->lexer, err);
-}
-
-clv_status mlir_accept(bool *found, mlir_parser *p, const char *mark, clv_error *err)
-{
-    *found = mlir_lexer_is(&p->lexer, mark);
-    return *found ? mlir_lexer_advance(&p->lexer, err) : CLV_OK;
-}
-
-clv_status mlir_end_item(bool *done, mlir_parser *p, const char *close, clv_error *err)
-{
-    CLV_TRY(mlir_accept(done, p, close, err));
-    return *done ? CLV_OK : mlir_expect(p, ",", err);
-}
-
-clv_status mlir_copy(const char **out, mlir_parser *p, const char *text, size_t length, clv_error *err)
-{
-    char *copy = clv_arena_alloc(p->module->arena, length + 1, 1);
-    if (!copy)
-        return clv_fail_memory(err, "a program", length);
-    memcpy(copy, text, length);
-    *out = copy;
-    return CLV_OK;
-}
-
-clv_status mlir_enter(mlir_parser *p, clv_error *err)
-{
-    if (++p->depth > MLIR_DEPTH)
-        return mlir_fail(p->module, p->lexer.token.at, err, CLV_ELIMIT, "more than %d levels of nesting", MLIR_DEPTH);
-    return CLV_OK;
-}
 
 /* ---- names of values ---- */
 
@@ -439,7 +378,9 @@ static clv_status read_result_names(mlir_token names[8], int counts[8], int *n, 
         MLIR_ADVANCE(p);
         CLV_TRY(mlir_accept(&colon, p, ":", err));
         if (colon) {
-            counts[*n] = atoi(p->lexer.token.kind == MLIR_TOKEN_NUMBER ? p->lexer.token.text : "");
+            const char *number;
+            CLV_TRY(mlir_copy(&number, p, p->lexer.token.text, p->lexer.token.length, err));
+            counts[*n] = p->lexer.token.kind == MLIR_TOKEN_NUMBER ? (int)strtol(number, NULL, 10) : 0;
             if (counts[*n] < 1 || counts[*n] > 1 << 16)
                 return mlir_unexpected(p, "a number of results", err);
             MLIR_ADVANCE(p);
@@ -727,26 +668,4 @@ clv_status mlir_parse(mlir_module **out, const char *text, size_t size, const ch
         qsort(module->locs, (size_t)module->n_locs, sizeof *module->locs, by_alias);
     *out = module;
     return CLV_OK;
-}
-
-void mlir_free(mlir_module *module)
-{
-    if (module)
-        clv_arena_free(module->arena);
-}
-
-const mlir_function *mlir_find_function(const mlir_module *module, const char *name)
-{
-    for (int i = 0; i < module->n_functions; i++)
-        if (strcmp(module->functions[i].name, name) == 0)
-            return &module->functions[i];
-    return NULL;
-}
-
-const mlir_attr *mlir_find_attr(const mlir_attr *attrs, int n, const char *key)
-{
-    for (int i = 0; i < n; i++)
-        if (strcmp(attrs[i].key, key) == 0)
-            return &attrs[i];
-    return NULL;
 }

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/stablehlo/: programs as JAX lowers them to StableHLO text, with inputs and results.
+"""Writes stablehlo/: programs as JAX lowers them to StableHLO text, with inputs and results.
 
-    pip install jax==0.10.2 flax==0.12.8 optax==0.2.8 safetensors
-    python tests/golden/make_stablehlo.py [NAME...]
+    pip install -r requirements.txt && python make_stablehlo.py [NAME...]
 
 NAME.mlir is jax.jit(f).lower(...).as_text(debug_info=True); NAME.safetensors has the inputs, by the names of the
 arguments, and the results of JAX on the CPU in f32, by the names of the results ("result[0]").
@@ -291,7 +290,11 @@ def names(prefix, tree):
     return [prefix + jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
 
 
+FULL = {"mlp", "gpt2"}  # locations with the whole stack; the others have the innermost frame
+
+
 def write(name):
+    jax.config.update("jax_include_full_tracebacks_in_locations", name in FULL)
     f, arguments = PROGRAMS[name]()
     jitted = jax.jit(f)
     lowered = jitted.lower(*arguments)
@@ -310,8 +313,9 @@ def write(name):
     values = dict(zip(labels, flat))
     results = jitted(*arguments)
     values |= dict(zip(names("result", results), jax.tree.leaves(results)))
-    save_file({k: np.ascontiguousarray(np.asarray(v)) for k, v in values.items()},
+    save_file({k: np.array(v, order="C") for k, v in values.items()},
               os.path.join(FOLDER, name + ".safetensors"))
+    os.chmod(os.path.join(FOLDER, name + ".safetensors"), 0o644)
     print(name, len(text), sorted(set(re.findall(r"(?:stablehlo|chlo|sdy|mhlo)\.[a-z_]+", text))))
 
 

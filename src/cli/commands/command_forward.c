@@ -3,6 +3,7 @@
  */
 #include "cli/command.h"
 #include "cli/evaluation/forward_run.h"
+#include "cli/evaluation/imported_run.h"
 #include "cli/job/job_processes.h"
 #include "cli/options/model_options.h"
 #include "cli/timing/suspensions.h"
@@ -15,10 +16,11 @@ typedef struct forward_args {
 static bool parse(forward_args *a, clv_invocation *run)
 {
     const clv_option options[] = {
-        CLV_MODEL_OPTION(&a->model.path, "DIR", "model folder: config.json and safetensors"),
+        CLV_MODEL_OPTION(&a->model.path, "PATH", "model folder: config.json and safetensors; or a program"),
         CLV_OPT_INPUT(
-            "--ids", &a->job.ids, "FILE",
-            "safetensors with integers ids [B,S] and, optionally, mask (0: padding) and token_types; nothing else",
+            "--ids, --inputs", &a->job.ids, "FILE",
+            "safetensors with integers ids [B,S] and, optionally, mask (0: padding) and token_types; of a program its "
+            "arguments by name",
             .required = true, .positional = CLV_POSITIONAL_ACCEPTED),
         CLV_OUT_OPTION(&a->job.out, "FILE", FILE,
                        "output safetensors: hidden.last [B,S,M], logits [B,S,V] and, for decoders and two tokens or "
@@ -33,6 +35,24 @@ static bool parse(forward_args *a, clv_invocation *run)
     return CLV_PARSE(run, options);
 }
 
+/* The results of a program, which stand for all that a model's options ask for. */
+static clv_status run_program(forward_args *a, double *seconds, clv_error *err)
+{
+    clv_imported_run run;
+    if (a->job.gradients || a->job.trace_out)
+        return clv_fail(err, CLV_EINVAL, "%s has no effect on a program: it has its results",
+                        a->job.gradients ? "--grad" : "--trace-out");
+    clv_status status = clv_imported_run_on(&run, &a->model, a->job.ids, 0, false, err);
+    if (status == CLV_OK && !a->job.allow_nonfinite)
+        status = clv_imported_check_finite(&run, err);
+    clv_suggest_allow_nonfinite(err);
+    if (status == CLV_OK)
+        status = clv_imported_write(&run, a->job.out, err);
+    *seconds = run.seconds;
+    clv_imported_run_free(&run);
+    return status;
+}
+
 clv_status command_forward(clv_invocation *run, clv_error *err)
 {
     forward_args a = {0};
@@ -42,7 +62,10 @@ clv_status command_forward(clv_invocation *run, clv_error *err)
     a.job.model = &a.model;
     a.job.out = clv_processes_output_path(a.job.out);
     a.job.seconds = &seconds;
-    CLV_TRY(clv_forward_run(&a.job, run->name, err));
+    if (clv_is_imported(a.model.path))
+        CLV_TRY(run_program(&a, &seconds, err));
+    else
+        CLV_TRY(clv_forward_run(&a.job, run->name, err));
     fprintf(stderr, "ran in %.3f s%s\n", seconds, clv_suspensions_note());
     return CLV_OK;
 }

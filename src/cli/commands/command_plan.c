@@ -4,6 +4,7 @@
 
 #include "cleave/text.h"
 #include "cli/command.h"
+#include "cli/evaluation/imported_run.h"
 #include "cli/parser/option_parser.h"
 #include "cli/options/plan_target_options.h"
 #include "cli/reports/hardware_table.h"
@@ -94,11 +95,11 @@ static void add_first(clv_table *t, const clv_plan_report *r)
     clv_table_text_list(t, "change_first", options, r->n_first);
 }
 
-static void add_totals(clv_table *t, const clv_plan_report *r)
+static void add_bytes_and_ranks(clv_table *t, const clv_program *program)
 {
     clv_table_root(t);
-    clv_table_bytes(t, "bytes", clv_collectives_total_bytes(r->program));
-    clv_table_int(t, "ranks", clv_mesh_rank_count(clv_program_mesh(r->program)));
+    clv_table_bytes(t, "bytes", clv_collectives_total_bytes(program));
+    clv_table_int(t, "ranks", clv_mesh_rank_count(clv_program_mesh(program)));
 }
 
 static clv_table *make_table(const plan_args *a, const clv_plan_report *r, bool json)
@@ -108,11 +109,11 @@ static clv_table *make_table(const plan_args *a, const clv_plan_report *r, bool 
         json ? clv_collectives_one_by_one(r->program, machine) : clv_collectives_by_layer(r->program, machine);
     clv_collectives_add_purposes(t, &r->parts);
     if (a->collectives && !json) {
-        add_totals(t, r);
+        add_bytes_and_ranks(t, r->program);
         return t;
     }
     clv_plan_summary_add(t, r);
-    add_totals(t, r);
+    add_bytes_and_ranks(t, r->program);
     clv_plan_memory_add(t, r);
     clv_plan_memory_fit_add(t, r);
     add_prediction(t, r);
@@ -134,12 +135,55 @@ static clv_status report(clv_invocation *run, const plan_args *a, const clv_prog
     return status;
 }
 
+/* ---- programs of StableHLO text ---- */
+
+static void add_memory_kinds(clv_table *t, const clv_memory *memory)
+{
+    const char *name;
+    int64_t bytes;
+    clv_table_object(t, "memory");
+    for (int i = 0; (name = clv_plan_memory_kind(&bytes, memory, i)) != NULL; i++)
+        if (bytes > 0)
+            clv_table_bytes(t, name, (double)bytes);
+    clv_table_bytes(t, "total", (double)memory->total);
+    clv_table_text(t, "peak_at", memory->peak ? memory->peak : "-");
+}
+
+/* Its collectives, by line of Python or one by one, its memory and its time. */
+static clv_status report_program(clv_invocation *run, const plan_args *a, const clv_program *program, clv_error *err)
+{
+    clv_memory memory = {.size = sizeof memory};
+    clv_prediction p = {.size = sizeof p};
+    clv_machine_info machine = {.size = sizeof machine};
+    char mesh[CLV_MESH_TEXT];
+    CLV_TRY(clv_program_memory_on(program, a->plan.machine, &memory, err));
+    CLV_TRY(clv_program_predict(program, a->plan.machine, &p, err));
+    CLV_TRY(clv_machine_get_info(a->plan.machine, &machine, err));
+    clv_table *t = run->table = run->format.json ? clv_collectives_one_by_one(program, a->plan.machine)
+                                                 : clv_collectives_by_layer(program, a->plan.machine);
+    clv_mesh_print(mesh, sizeof mesh, clv_program_mesh(program));
+    clv_table_header(t, "plan");
+    clv_table_text(t, "program", a->plan.plan.model);
+    clv_table_text(t, "mesh", mesh[0] ? mesh : "one rank");
+    clv_table_text(t, "hardware", machine.name);
+    add_memory_kinds(t, &memory);
+    clv_table_object(t, "predicted");
+    clv_table_seconds(t, "seconds", p.seconds);
+    clv_table_fraction(t, "comm_share", p.seconds > 0 ? p.communication / p.seconds : 0);
+    clv_table_count(t, "flops_per_rank", p.flops);
+    clv_table_fraction(t, "hfu", p.utilisation);
+    add_bytes_and_ranks(t, program);
+    return CLV_OK;
+}
+
 static clv_status plan(clv_invocation *run, plan_args *a, clv_error *err)
 {
     clv_program *program = NULL;
     clv_status status = clv_plan_option_compile(&program, &a->plan, err);
     if (status == CLV_OK)
-        status = a->show ? clv_visualize_sharding(program, a->show, err) : report(run, a, program, err);
+        status = a->show                               ? clv_visualize_sharding(program, a->show, err)
+                 : clv_is_imported(a->plan.plan.model) ? report_program(run, a, program, err)
+                                                       : report(run, a, program, err);
     if (status == CLV_OK && run->code == CLV_EXIT_OK)
         run->code = check_limit(a, program, run->name);
     clv_program_free(program);
@@ -165,9 +209,11 @@ clv_status command_plan(clv_invocation *run, clv_error *err)
     CLV_TRY(clv_plan_search_check(&a.search, err));
     if (a.plan.plan.batch == 0 && a.search.latency_limit == 0)
         a.plan.plan.batch = CLV_PLAN_BATCH;
+    if ((a.search.search || a.search.matrix) && clv_is_imported(a.plan.plan.model))
+        return clv_fail(err, CLV_EINVAL, "--search and --matrix are for models; a program states its shardings");
     if (a.search.search || a.search.matrix)
         return search(run, &a, err);
-    if (run->format.wide && !a.all && !a.collectives)
+    if (run->format.wide && !a.all && !a.collectives && !clv_is_imported(a.plan.plan.model))
         return clv_fail(err, CLV_EINVAL, "--wide has no effect without --collectives or --all");
     return plan(run, &a, err);
 }

@@ -7,6 +7,7 @@
 #include "cleave/evaluate.h"
 #include "cli/command.h"
 #include "cli/evaluation/forward_run.h"
+#include "cli/evaluation/imported_run.h"
 #include "cli/options/mesh_options.h"
 #include "cli/options/model_options.h"
 #include "cli/options/run_options.h"
@@ -15,7 +16,7 @@ enum { DEGREE_TEXT = 32 };
 
 typedef struct verify_args {
     clv_model_option model; /* without a mesh */
-    const char *against;
+    const char *against, *inputs;
     clv_sizes degrees;
     clv_strings meshes;
     char one_rank[CLV_MESH_TEXT]; /* the measure of a mesh that was given alone */
@@ -26,7 +27,7 @@ typedef struct verify_args {
 static bool parse(verify_args *a, clv_invocation *run)
 {
     const clv_option options[] = {
-        CLV_MODEL_OPTION(&a->model.path, "DIR", "model folder: config.json and safetensors"),
+        CLV_MODEL_OPTION(&a->model.path, "PATH", "model folder: config.json and safetensors; or a program"),
         CLV_OPT_VALUE(INTS, "--tp", &a->degrees, "LIST",
                       "degrees to compare (1,2,3,4); a single one is compared with 1", .min = 1,
                       .max = CLV_PLAN_MAX_RANKS, .conflicts_with = "--mesh"),
@@ -38,6 +39,8 @@ static bool parse(verify_args *a, clv_invocation *run)
         CLV_OPT_INPUT("--against", &a->against, "FILE",
                       "compare with this file instead: safetensors in the format of forward, with ids",
                       .positional = CLV_POSITIONAL_SUGGESTED),
+        CLV_OPT_INPUT("--inputs", &a->inputs, "FILE",
+                      "a program's arguments by name (random; with --against those of its file)"),
         CLV_OPT_INT("--batch", &a->batch, 1, 1 << 16, "B", "sequences of random ids (2)",
                     .conflicts_with = "--against"),
         CLV_OPT_INT("--seq", &a->seq, 1, 1 << 20, "S", "tokens a sequence (16)", .conflicts_with = "--against"),
@@ -238,6 +241,32 @@ static clv_status verify_against(clv_table *t, bool *same, clv_model_option *mod
     return status;
 }
 
+/* ---- programs ---- */
+
+/* Runs a program on a mesh and adds its row: beside the file of --against, or beside the first mesh, every op. */
+static clv_status verify_program(clv_table *t, bool *same, clv_imported_run *first, const char *mesh,
+                                 const verify_args *a, clv_error *err)
+{
+    clv_imported_run own;
+    clv_model_option option = on_mesh(a, mesh);
+    clv_comparison found;
+    const char *inputs = a->inputs ? a->inputs : a->against;
+    clv_status status = clv_imported_run_on(&own, &option, inputs, (uint64_t)a->seed, !a->against, err);
+    if (status == CLV_OK)
+        status = clv_imported_compare(&found, &own,
+                                      a->against   ? NULL
+                                      : first->out ? first
+                                                   : &own,
+                                      a->against, a->tolerance, err);
+    if (status == CLV_OK)
+        *same = add_row(t, mesh, &found) && *same;
+    if (status == CLV_OK && !first->out && !a->against)
+        *first = own;
+    else
+        clv_imported_run_free(&own);
+    return status;
+}
+
 /* ---- meshes ---- */
 
 /* Allows for rounding, of sums in another order and of the wire dtype. */
@@ -308,6 +337,19 @@ static clv_status verify(const verify_args *a, const char *command, bool *same, 
     return status;
 }
 
+static clv_status verify_programs(const verify_args *a, bool *same, clv_table *t, clv_error *err)
+{
+    clv_imported_run first = {0};
+    clv_status status = CLV_OK;
+    *same = true;
+    for (int i = 0; status == CLV_OK && i < count_meshes(a); i++) {
+        char degree[DEGREE_TEXT];
+        status = verify_program(t, same, &first, mesh_at(degree, a, i), a, err);
+    }
+    clv_imported_run_free(&first);
+    return status;
+}
+
 clv_status command_verify(clv_invocation *run, clv_error *err)
 {
     verify_args a = {.model.options.check = true, .degrees = {4, {1, 2, 3, 4}}, .batch = 2, .seq = 16, .seed = 1};
@@ -318,7 +360,8 @@ clv_status command_verify(clv_invocation *run, clv_error *err)
         a.tolerance = default_tolerance(a.model.options.compile.comm_dtype);
     CLV_TRY(find_measure(&a, err));
     run->table = clv_table_new("meshes");
-    clv_status status = verify(&a, run->name, &same, run->table, err);
+    clv_status status = clv_is_imported(a.model.path) ? verify_programs(&a, &same, run->table, err)
+                                                      : verify(&a, run->name, &same, run->table, err);
     run->code = same ? CLV_EXIT_OK : CLV_EXIT_FAILED;
     return status;
 }

@@ -3,6 +3,8 @@
  */
 #include "cli/options/plan_target_options.h"
 
+#include "cli/evaluation/imported_run.h"
+
 /* The options of a training step, where one is planned. */
 static void apply_file(clv_plan_option *o)
 {
@@ -28,10 +30,24 @@ clv_status clv_plan_option_read(clv_plan_option *o, clv_error *err)
     return CLV_OK;
 }
 
+/* A program of StableHLO text, whose shardings are its own. */
+static clv_status compile_program(clv_program **out, clv_plan_option *o, clv_error *err)
+{
+    clv_import *program;
+    CLV_TRY(clv_imported_read(&program, o->plan.model, err));
+    clv_status status = clv_imported_mesh(&o->mesh.mesh, &o->mesh, program, err);
+    if (status == CLV_OK)
+        status = clv_imported_compile(out, program, &o->mesh.mesh, &o->plan.compile, false, err);
+    clv_import_free(program);
+    return status;
+}
+
 clv_status clv_plan_option_compile(clv_program **out, clv_plan_option *o, clv_error *err)
 {
     clv_plan_options *plan = &o->plan;
     CLV_TRY(clv_plan_option_read(o, err));
+    if (clv_is_imported(plan->model))
+        return compile_program(out, o, err);
     apply_file(o);
     CLV_TRY(clv_mesh_option_read(&o->mesh, err));
     plan->mesh = &o->mesh.mesh;

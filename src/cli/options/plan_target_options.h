@@ -22,7 +22,8 @@ typedef struct clv_plan_option {
 #define CLV_PLAN_MODE_ROW(name, o, mode_, others, help_)                                                               \
     CLV_OPT_SET(name, &(o)->plan.mode, CLV_PLAN_MODE_##mode_, help_, .conflicts_with = others)
 #define CLV_PLAN_OPTIONS(o)                                                                                            \
-    CLV_MODEL_ROW(&(o)->plan.model, "PATH", ACCEPTED, "config.json, or its folder; no weights are read",               \
+    CLV_MODEL_ROW(&(o)->plan.model, "PATH", ACCEPTED,                                                                  \
+                  "config.json, or its folder; no weights are read; or a program of StableHLO text",                   \
                   .conflicts_with = "--block"),                                                                        \
         CLV_OPT_ENUM("--block", &(o)->plan.block, "ffn|attention|gpt|llama", clv_plan_block_name,                      \
                      "one transformer block instead of a model"),                                                      \

@@ -1,0 +1,79 @@
+/* command_import.c - the `cleave import` command: lists a program of StableHLO text: inputs, results, ops, memory.
+ */
+#include "cli/command.h"
+#include "cli/evaluation/imported_run.h"
+
+static void add_ports(clv_table *t, const clv_import *program)
+{
+    clv_import_port_info port = {.size = sizeof port};
+    for (int i = 0; clv_import_port(program, i, &port, NULL) == CLV_OK && port.name; i++) {
+        char type[CLV_TYPE_TEXT];
+        clv_type_print(type, sizeof type, &port.type);
+        clv_table_row(t);
+        clv_table_text(t, "tensor", port.name);
+        clv_table_text(t, "kind", port.is_result ? "result" : "input");
+        clv_table_text(t, "type", type);
+        clv_table_bytes(t, "bytes", (double)clv_type_elems(&port.type) * (double)clv_dtype_size(port.type.dtype));
+        clv_table_text(t, "sharding", port.sharding ? port.sharding : "-");
+        clv_table_int(t, "line", port.line);
+    }
+}
+
+static void add_ops(clv_table *t, const clv_import *program)
+{
+    clv_import_op_info op = {.size = sizeof op};
+    clv_table_list(t, "ops");
+    for (int i = 0; clv_import_op(program, i, &op, NULL) == CLV_OK && op.name; i++) {
+        clv_table_row(t);
+        clv_table_text(t, "op", op.name);
+        clv_table_int(t, "count", op.count);
+        clv_table_bool(t, "supported", op.supported);
+        clv_table_int(t, "line", op.line);
+    }
+}
+
+/* What the program takes on its own mesh, if it can be compiled. */
+static clv_status add_memory(clv_table *t, clv_import *program, const clv_mesh *mesh, clv_error *err)
+{
+    clv_program *compiled;
+    char text[CLV_MESH_TEXT];
+    clv_memory memory = {.size = sizeof memory};
+    CLV_TRY(clv_imported_compile(&compiled, program, mesh, NULL, false, err));
+    clv_status status = clv_program_memory(compiled, &memory, err);
+    clv_mesh_print(text, sizeof text, mesh);
+    int functions = 0;
+    while (clv_import_function(program, functions, NULL))
+        functions++;
+    clv_table_root(t);
+    clv_table_int(t, "functions", functions);
+    clv_table_text(t, "mesh", text[0] ? text : "one rank");
+    clv_table_int(t, "instructions", clv_program_instruction_count(compiled));
+    clv_table_bytes(t, "memory_per_rank", (double)memory.total);
+    clv_program_free(compiled);
+    return status;
+}
+
+clv_status command_import(clv_invocation *run, clv_error *err)
+{
+    const char *path;
+    clv_mesh_option option = {0};
+    clv_mesh mesh;
+    clv_import *program;
+    const clv_option options[] = {
+        CLV_MODEL_ROW(&path, "FILE", ACCEPTED, "StableHLO text, as jax.jit(f).lower(...).as_text() gives it",
+                      .required = true),
+        CLV_MESH_OPTIONS(&option),
+        CLV_FORMAT_OPTIONS(&run->format, "", "print JSON"),
+    };
+    if (!CLV_PARSE(run, options))
+        return CLV_OK;
+    CLV_TRY(clv_imported_read(&program, path, err));
+    run->table = clv_table_new("tensors");
+    add_ports(run->table, program);
+    add_ops(run->table, program);
+    clv_status status = clv_imported_mesh(&mesh, &option, program, err);
+    if (status == CLV_OK)
+        status = add_memory(run->table, program, &mesh, err);
+    clv_import_free(program);
+    return status;
+}

@@ -1,0 +1,328 @@
+/* imported_run.c - programs of StableHLO text (-m FILE): reading, compiling for the mesh of the options, running on
+ * values of a file.
+ */
+#include "cli/evaluation/imported_run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cleave/checkpoint.h"
+#include "cli/output/exit_code.h"
+#include "cli/timing/clock.h"
+
+bool clv_is_imported(const char *path)
+{
+    struct stat info;
+    return path && stat(path, &info) == 0 && S_ISREG(info.st_mode) && clv_import_is_program(path);
+}
+
+/* The program is what is asked for: what it has that is not supported makes the request wrong. */
+static clv_status as_usage(clv_status status, const clv_error *why, clv_error *err)
+{
+    if (status == CLV_EUNSUPPORTED || status == CLV_EFORMAT || status == CLV_ENOTFOUND)
+        return clv_fail(err, CLV_EINVAL, "%s", why->message);
+    if (status != CLV_OK && err)
+        *err = *why;
+    return status;
+}
+
+clv_status clv_imported_read(clv_import **out, const char *path, clv_error *err)
+{
+    clv_error why = {0};
+    return as_usage(clv_import_read(out, path, &why), &why, err);
+}
+
+clv_status clv_imported_mesh(clv_mesh *out, const clv_mesh_option *option, const clv_import *program, clv_error *err)
+{
+    char text[64];
+    if (option->rules || option->sp)
+        return clv_fail(err, CLV_EINVAL, "--rules has no effect on a program: its shardings are those of its text");
+    if (option->text)
+        return clv_mesh_option_parse(out, option->text, err);
+    if (option->tp <= 1 && clv_import_mesh(program, out))
+        return CLV_OK;
+    snprintf(text, sizeof text, "model=%lld", (long long)(option->tp > 0 ? option->tp : 1));
+    return clv_mesh_parse(out, text, err);
+}
+
+clv_status clv_imported_compile(clv_program **out, clv_import *program, const clv_mesh *mesh,
+                                const clv_compile_options *options, bool each_op, clv_error *err)
+{
+    clv_graph *graph;
+    clv_error why = {0};
+    const clv_import_options how = {.size = sizeof how, .each_op = each_op};
+    CLV_TRY(clv_graph_new(&graph, mesh, err));
+    clv_status status = as_usage(clv_import_stablehlo(graph, program, &how, &why), &why, err);
+    if (status == CLV_OK)
+        status = clv_compile(out, graph, options, err);
+    clv_graph_free(graph);
+    return status;
+}
+
+/* ---- values ---- */
+
+/* Inputs and outputs by name, with memory. */
+static clv_status list_tensors(clv_imported_run *run, clv_error *err)
+{
+    clv_program_tensor t = {.size = sizeof t};
+    int n = 0;
+    while (clv_program_tensor_at(run->compiled, n, &t, NULL) == CLV_OK && t.name)
+        n++;
+    run->in = calloc((size_t)n + 1, sizeof *run->in);
+    run->out = calloc((size_t)n + 1, sizeof *run->out);
+    if (!run->in || !run->out)
+        return clv_fail_memory(err, "inputs", (size_t)n * sizeof *run->in);
+    for (int i = 0; i < n; i++) {
+        (void)clv_program_tensor_at(run->compiled, i, &t, NULL);
+        if (t.kind == CLV_NAMED_STATE)
+            continue;
+        size_t bytes = (size_t)clv_type_elems(&t.type) * clv_dtype_size(t.type.dtype);
+        clv_imported_tensor made = {t.name, t.type, calloc(bytes + 1, 1)};
+        if (!made.data)
+            return clv_fail_memory(err, t.name, bytes);
+        if (t.kind == CLV_NAMED_INPUT)
+            run->in[run->n_in++] = made;
+        else
+            run->out[run->n_out++] = made;
+    }
+    return CLV_OK;
+}
+
+static clv_status read_input(clv_imported_tensor *to, const clv_checkpoint *file, const char *path, clv_error *err)
+{
+    int64_t i;
+    char want[CLV_TYPE_TEXT];
+    clv_tensor_info info = {.size = sizeof info};
+    if (clv_checkpoint_find(&i, file, to->name, NULL) != CLV_OK)
+        return clv_fail(err, CLV_EINVAL, "%s has no tensor %s, an input of the program", path, to->name);
+    CLV_TRY(clv_checkpoint_tensor(file, i, &info, err));
+    bool fits = info.rank == to->type.rank;
+    for (int d = 0; fits && d < info.rank; d++)
+        fits = info.shape[d] == to->type.shape[d];
+    clv_type_print(want, sizeof want, &to->type);
+    if (!fits)
+        return clv_fail(err, CLV_ESHAPE, "%s: %s does not have the shape of the program's input: %s", path, to->name,
+                        want);
+    return clv_checkpoint_read(file, i, NULL, to->type.dtype, to->data, err);
+}
+
+static clv_status read_inputs(clv_imported_run *run, const char *path, clv_error *err)
+{
+    clv_checkpoint *file;
+    CLV_TRY(clv_checkpoint_open(&file, path, NULL, err));
+    clv_status status = CLV_OK;
+    for (int i = 0; status == CLV_OK && i < run->n_in; i++)
+        status = read_input(&run->in[i], file, path, err);
+    clv_checkpoint_close(file);
+    return status;
+}
+
+static void make_inputs(clv_imported_run *run, uint64_t seed)
+{
+    uint64_t state = seed * 2 + 1;
+    for (int i = 0; i < run->n_in; i++) {
+        const clv_imported_tensor *t = &run->in[i];
+        for (int64_t e = 0; e < clv_type_elems(&t->type); e++) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            double unit = (double)(state >> 40) * 0x1p-24;
+            clv_dtype_store(t->type.dtype, t->data, e,
+                            clv_dtype_is_float(t->type.dtype) ? 2 * unit - 1
+                            : unit < 0.5                      ? 0
+                                                              : 1);
+        }
+    }
+}
+
+/* ---- running ---- */
+
+static clv_status run_session(clv_imported_run *run, clv_session *session, clv_error *err)
+{
+    clv_input_binding *inputs = calloc((size_t)run->n_in + 1, sizeof *inputs);
+    clv_output_binding *outputs = calloc((size_t)run->n_out + 1, sizeof *outputs);
+    clv_status status = inputs && outputs ? CLV_OK : clv_fail_memory(err, "bindings", 0);
+    for (int i = 0; status == CLV_OK && i < run->n_in; i++)
+        inputs[i] = (clv_input_binding){run->in[i].name, run->in[i].data};
+    for (int i = 0; status == CLV_OK && i < run->n_out; i++)
+        outputs[i] = (clv_output_binding){run->out[i].name, run->out[i].data};
+    if (status == CLV_OK)
+        status = clv_session_load(session, run->compiled, err);
+    double start = clv_clock_seconds();
+    if (status == CLV_OK)
+        status = clv_session_run(session, run->compiled, inputs, run->n_in, outputs, run->n_out, err);
+    run->seconds = clv_clock_seconds() - start;
+    free(inputs);
+    free(outputs);
+    return status;
+}
+
+clv_status clv_imported_run_on(clv_imported_run *out, clv_model_option *o, const char *values, uint64_t seed,
+                               bool each_op, clv_error *err)
+{
+    clv_mesh mesh;
+    clv_session *session;
+    clv_session_options how = {.size = sizeof how,
+                               .threads_per_rank = (int)o->threads,
+                               .timeout_ms = clv_comm_option_timeout_ms(&o->comm),
+                               .check = o->options.check,
+                               .source = clv_import_constant};
+    *out = (clv_imported_run){0};
+    CLV_TRY(clv_imported_read(&out->program, o->path, err));
+    CLV_TRY(clv_imported_mesh(&mesh, &o->mesh, out->program, err));
+    if (!o->every_process_runs_all)
+        CLV_TRY(clv_processes_job_of_mesh(&how.job, &o->comm, &mesh, err));
+    CLV_TRY(clv_hardware_option_open(&o->machine, o->hardware, NULL, err));
+    o->options.compile.machine = o->machine;
+    clv_status status = clv_imported_compile(&out->compiled, out->program, &mesh, &o->options.compile, each_op, err);
+    clv_machine_free(o->machine);
+    CLV_TRY(status);
+    CLV_TRY(list_tensors(out, err));
+    if (values)
+        CLV_TRY(read_inputs(out, values, err));
+    else
+        make_inputs(out, seed);
+    how.source_arg = out->program;
+    CLV_TRY(clv_session_new(&session, &mesh, &how, err));
+    status = run_session(out, session, err);
+    clv_session_free(session);
+    return status;
+}
+
+void clv_imported_run_free(clv_imported_run *run)
+{
+    for (int i = 0; i < run->n_in; i++)
+        free(run->in[i].data);
+    for (int i = 0; i < run->n_out; i++)
+        free(run->out[i].data);
+    free(run->in);
+    free(run->out);
+    clv_program_free(run->compiled);
+    clv_import_free(run->program);
+    *run = (clv_imported_run){0};
+}
+
+clv_status clv_imported_check_finite(const clv_imported_run *run, clv_error *err)
+{
+    for (int i = 0; i < run->n_out; i++) {
+        const clv_imported_tensor *t = &run->out[i];
+        char index[128];
+        int64_t at = clv_dtype_first_nonfinite(t->type.dtype, t->data, clv_type_elems(&t->type));
+        if (at < 0)
+            continue;
+        clv_index_print(index, sizeof index, t->type.rank, t->type.shape, at);
+        return clv_fail(err, CLV_ENONFINITE, "%s%s is %g", t->name, index, clv_dtype_load(t->type.dtype, t->data, at));
+    }
+    return CLV_OK;
+}
+
+/* ---- comparing ---- */
+
+/* The largest element, NaN aside. */
+static double largest(const clv_imported_tensor *t)
+{
+    double most = 0;
+    for (int64_t i = 0; i < clv_type_elems(&t->type); i++)
+        most = fmax(most, fabs(clv_dtype_load(t->type.dtype, t->data, i)));
+    return most;
+}
+
+/* One tensor; `least` of what errors are relative to. */
+static void compare_one(clv_comparison *c, const clv_imported_tensor *got, const clv_imported_tensor *want,
+                        double least, double tolerance)
+{
+    double scale = fmax(fmax(largest(want), least), 1e-300), worst = 0;
+    int64_t at = 0;
+    for (int64_t i = 0; i < clv_type_elems(&got->type); i++) {
+        double a = clv_dtype_load(got->type.dtype, got->data, i), b = clv_dtype_load(want->type.dtype, want->data, i);
+        bool same = a == b || (isnan(a) && isnan(b)); /* masks of -inf are as they should be */
+        double error = same ? 0 : fabs(a - b) / scale;
+        if (!(error <= worst)) {
+            worst = isnan(error) ? INFINITY : error;
+            at = i;
+        }
+    }
+    c->tensors++;
+    c->largest_error = fmax(c->largest_error, worst);
+    if (worst <= tolerance || c->diverges[0])
+        return;
+    char index[128];
+    clv_index_print(index, sizeof index, got->type.rank, got->type.shape, at);
+    snprintf(c->diverges, sizeof c->diverges, "%s", got->name);
+    snprintf(c->element, sizeof c->element, "%s is %.9g, not %.9g", index,
+             clv_dtype_load(got->type.dtype, got->data, at), clv_dtype_load(want->type.dtype, want->data, at));
+    c->error = worst;
+}
+
+static const clv_imported_tensor *find_output(const clv_imported_run *run, const char *name)
+{
+    for (int i = 0; i < run->n_out; i++)
+        if (strcmp(run->out[i].name, name) == 0)
+            return &run->out[i];
+    return NULL;
+}
+
+/* The results that a file has; its inputs are none of them. */
+static clv_status compare_file(clv_comparison *c, const clv_imported_run *got, const char *path, double tolerance,
+                               clv_error *err)
+{
+    clv_checkpoint *file;
+    int64_t at;
+    CLV_TRY(clv_checkpoint_open(&file, path, NULL, err));
+    clv_status status = CLV_OK;
+    double least = 0;
+    for (int i = 0; i < got->n_out; i++)
+        least = fmax(least, 1e-3 * largest(&got->out[i]));
+    for (int i = 0; status == CLV_OK && i < got->n_out; i++) {
+        clv_imported_tensor want = got->out[i];
+        if (clv_checkpoint_find(&at, file, want.name, NULL) != CLV_OK)
+            continue;
+        want.data = calloc((size_t)clv_type_elems(&want.type) + 1, clv_dtype_size(want.type.dtype));
+        status = want.data ? read_input(&want, file, path, err) : clv_fail_memory(err, want.name, 0);
+        if (status == CLV_OK)
+            compare_one(c, &got->out[i], &want, least, tolerance);
+        free(want.data);
+    }
+    clv_checkpoint_close(file);
+    if (status == CLV_OK && c->tensors == 0)
+        return clv_fail(err, CLV_EINVAL, "%s has no result of the program, such as %s", path,
+                        got->n_out > 0 ? got->out[0].name : "result");
+    return status;
+}
+
+clv_status clv_imported_compare(clv_comparison *out, const clv_imported_run *got, const clv_imported_run *want,
+                                const char *file, double tolerance, clv_error *err)
+{
+    double least = 0;
+    *out = (clv_comparison){.size = sizeof *out};
+    if (!want)
+        return compare_file(out, got, file, tolerance, err);
+    for (int i = 0; i < want->n_out; i++) {
+        double most = largest(&want->out[i]);
+        least = isfinite(most) ? fmax(least, 1e-3 * fmin(most, 1)) : least;
+    }
+    for (int i = 0; i < got->n_out; i++) {
+        const clv_imported_tensor *other = find_output(want, got->out[i].name);
+        if (other)
+            compare_one(out, &got->out[i], other, least, tolerance);
+    }
+    return CLV_OK;
+}
+
+clv_status clv_imported_write(const clv_imported_run *run, const char *path, clv_error *err)
+{
+    clv_checkpoint_writer *writer;
+    clv_status status = CLV_OK;
+    CLV_TRY(clv_checkpoint_create(&writer, path, err));
+    for (int i = 0; status == CLV_OK && i < run->n_out; i++) {
+        const clv_imported_tensor *t = &run->out[i];
+        status = clv_checkpoint_add_tensor(writer, t->name, t->type.dtype, t->type.rank, t->type.shape, err);
+    }
+    for (int i = 0; status == CLV_OK && i < run->n_out; i++)
+        status = clv_checkpoint_write(writer, i, NULL, run->out[i].data, err);
+    if (status == CLV_OK)
+        return clv_checkpoint_commit(writer, err);
+    clv_checkpoint_abandon(writer);
+    return status;
+}

@@ -1,0 +1,49 @@
+/* imported_run.h - programs of StableHLO text (-m FILE): reading, compiling for the mesh of the options, running on
+ * values of a file.
+ */
+#pragma once
+
+#include "cleave/evaluate.h"
+#include "cleave/import.h"
+#include "cli/options/model_options.h"
+
+/* Whether -m names such a program, not a model. */
+bool clv_is_imported(const char *path);
+
+/* Reads a program; what it does not support is a usage error, as the program is the request. */
+clv_status clv_imported_read(clv_import **out, const char *path, clv_error *err);
+/* The mesh of --mesh or -tp; else the one that the text names; else one rank. */
+clv_status clv_imported_mesh(clv_mesh *out, const clv_mesh_option *option, const clv_import *program, clv_error *err);
+/* Compiles it for a mesh. */
+clv_status clv_imported_compile(clv_program **out, clv_import *program, const clv_mesh *mesh,
+                                const clv_compile_options *options, bool each_op, clv_error *err);
+
+/* An input or output with its values, which the run owns. */
+typedef struct clv_imported_tensor {
+    const char *name; /* lives with the compiled program */
+    clv_type type;
+    void *data;
+} clv_imported_tensor;
+
+/* A program on a mesh, and what came of it. */
+typedef struct clv_imported_run {
+    clv_import *program;
+    clv_program *compiled;
+    int n_in, n_out;
+    clv_imported_tensor *in, *out;
+    double seconds;
+} clv_imported_run;
+
+/* Runs the program of option->path on its mesh. values: a safetensors file with the inputs by name; NULL: random ones
+ * by `seed`: floats in [-1, 1), integers 0 or 1. Free with clv_imported_run_free, also on failure. */
+clv_status clv_imported_run_on(clv_imported_run *out, clv_model_option *option, const char *values, uint64_t seed,
+                               bool each_op, clv_error *err);
+void clv_imported_run_free(clv_imported_run *run);
+
+/* CLV_ENONFINITE, naming the first result that is NaN or infinite. */
+clv_status clv_imported_check_finite(const clv_imported_run *run, clv_error *err);
+/* Compares the outputs with those of another run of the program, or, `want` NULL, with tensors of a file. */
+clv_status clv_imported_compare(clv_comparison *out, const clv_imported_run *got, const clv_imported_run *want,
+                                const char *file, double tolerance, clv_error *err);
+/* Writes the outputs as safetensors. */
+clv_status clv_imported_write(const clv_imported_run *run, const char *path, clv_error *err);
