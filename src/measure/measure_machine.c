@@ -105,8 +105,8 @@ typedef struct run_times {
     double *seconds;
 } run_times;
 
-/* The median of the runs: what else ran on the host meanwhile slowed some of them. */
-static double median(const run_times *times, int instruction)
+/* The lower quartile of the runs: what else ran on the host meanwhile slowed some of them. */
+static double lower_quartile(const run_times *times, int instruction)
 {
     double sorted[RUNS];
     for (int run = 0; run < RUNS; run++) {
@@ -116,14 +116,14 @@ static double median(const run_times *times, int instruction)
             sorted[at] = sorted[at - 1];
         sorted[at] = seconds;
     }
-    return sorted[RUNS / 2];
+    return sorted[RUNS / 4];
 }
 
 static void collect(samples *all, const run_times *times, const clv_program *program)
 {
     clv_instruction_info info = {.size = sizeof info};
     for (int i = 0; clv_program_instruction(program, i, &info, NULL) == CLV_OK; i++) {
-        double seconds = median(times, i);
+        double seconds = lower_quartile(times, i);
         if (info.work >= 1 && seconds > 0)
             add_sample(all, info.kind, info.dtype, info.work, seconds);
         if (seconds > 0 && seconds < all->overhead)
@@ -182,6 +182,13 @@ static int by_op_and_size(const void *a, const void *b)
     return x->size < y->size ? -1 : x->size > y->size;
 }
 
+/* More work takes as long or longer: where less took longer, ranks waited for one that was late. */
+static void order_times(clv_rate *rate)
+{
+    for (int i = rate->n - 2; i >= 0; i--)
+        rate->rate[i] = fmax(rate->rate[i], rate->work[i] / rate->work[i + 1] * rate->rate[i + 1]);
+}
+
 /* Samples as rates: the overhead of an instruction is taken off first, as predictions add it. */
 static void make_rates(clv_rates *out, samples *all, double overhead)
 {
@@ -192,7 +199,7 @@ static void make_rates(clv_rates *out, samples *all, double overhead)
         if (!rate || strcmp(rate->op, s->op) != 0 || rate->dtype != s->dtype) {
             rate = clv_rates_add(out);
             if (!rate)
-                return;
+                break;
             *rate = (clv_rate){.dtype = s->dtype};
             snprintf(rate->op, sizeof rate->op, "%s", s->op);
         }
@@ -204,6 +211,8 @@ static void make_rates(clv_rates *out, samples *all, double overhead)
         if (rate->n == 0)
             out->n--;
     }
+    for (int i = 0; i < out->n; i++)
+        order_times(&out->item[i]);
 }
 
 static double best_rate(const clv_rates *rates, const char *op, clv_dtype dtype)
