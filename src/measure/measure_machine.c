@@ -23,12 +23,11 @@ typedef struct traced {
     clv_dtype dtype;
 } traced;
 
-static const traced blocks[] = {{4, 128, 128, true, false, CLV_F32},   {2, 256, 256, false, true, CLV_F32},
-                                {2, 256, 256, false, false, CLV_F32},  {4, 256, 512, true, false, CLV_F32},
-                                {4, 256, 512, false, false, CLV_F32},  {4, 512, 512, false, true, CLV_F32},
-                                {2, 512, 1024, true, false, CLV_F32},  {2, 256, 256, true, false, CLV_BF16},
-                                {2, 256, 256, false, false, CLV_BF16}, {4, 256, 512, true, false, CLV_BF16},
-                                {4, 256, 512, false, false, CLV_BF16}};
+static const traced blocks[] = {
+    {4, 128, 128, true, false, CLV_F32},  {2, 256, 256, false, true, CLV_F32},  {2, 256, 256, false, false, CLV_F32},
+    {4, 256, 512, true, false, CLV_F32},  {4, 256, 512, false, false, CLV_F32}, {4, 512, 512, false, true, CLV_F32},
+    {2, 512, 1024, true, false, CLV_F32}, {2, 256, 256, true, false, CLV_BF16}, {2, 256, 256, false, false, CLV_BF16},
+    {4, 256, 512, true, false, CLV_BF16}, {4, 256, 512, false, false, CLV_BF16}};
 
 enum { BLOCKS = sizeof blocks / sizeof blocks[0], WARM_UPS = 2, RUNS = 5, MAX_SAMPLES = 4096, MAX_RANKS = 4096 };
 

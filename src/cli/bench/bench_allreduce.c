@@ -59,7 +59,8 @@ static clv_status measure(result *out, int ranks, const clv_comm_option *comm, i
     *out = (result){.bytes = bytes / 4 * 4};
     clv_status status = clv_allreduce_program(&program, ranks, bytes / 4, err);
     if (status == CLV_OK)
-        status = clv_bench_session_new(&session, clv_program_mesh(program), (clv_session_options){.trace = 1}, comm, err);
+        status =
+            clv_bench_session_new(&session, clv_program_mesh(program), (clv_session_options){.trace = 1}, comm, err);
     if (status == CLV_OK)
         status = time_runs(out, session, program, err);
     clv_session_free(session);

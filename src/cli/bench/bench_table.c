@@ -42,7 +42,7 @@ const struct clv_command clv_bench_commands[] = {
      bench_llama_table, NULL, true},
     {"profile", "measure a hardware profile of this host, for --hardware",
      "Traces training steps of small blocks on one rank and on one rank a core, and writes the rates of every op and "
-     "collective by dtype and size as a hardware profile (JSON). Takes about half a minute; keep the host otherwise "
+     "collective by dtype and size as a hardware profile (JSON). Takes about a minute; keep the host otherwise "
      "idle. Under mpirun the links between the hosts are measured, too.\n\n"
      "Examples:\n"
      "  cleave bench profile --out host.json\n"
@@ -50,7 +50,8 @@ const struct clv_command clv_bench_commands[] = {
      bench_profile, NULL, true},
     {"search", "run every candidate of plan --search, beside its prediction",
      "Searches the layouts and options of a block or a model as 'cleave plan --search' does, runs each on --devices "
-     "ranks, and lists them by the fastest of their runs: predicted and measured time, and their ratio. Says how far the "
+     "ranks, and lists them by the fastest of their runs: predicted and measured time, and their ratio. Says how far "
+     "the "
      "one that the search recommends is from the fastest, and how many predictions are within 12 %. Weights are newly "
      "initialized, and inputs made up. Without --hardware it measures this machine first, as bench profile does; keep "
      "the host otherwise idle.\n\n"

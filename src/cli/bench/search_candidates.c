@@ -34,8 +34,8 @@ static clv_status vocabulary(int64_t *out, const clv_plan_options *base, clv_err
     *out = 1;
     if (!base->model)
         return CLV_OK;
-    CLV_TRY(clv_model_open(&model, base->model, &(clv_model_options){.size = sizeof(clv_model_options), .config_only = 1},
-                           err));
+    CLV_TRY(clv_model_open(&model, base->model,
+                           &(clv_model_options){.size = sizeof(clv_model_options), .config_only = 1}, err));
     clv_status status = clv_model_get_info(model, &info, err);
     clv_model_close(model);
     *out = info.vocab;
