@@ -104,8 +104,8 @@ typedef struct run_times {
     double *seconds;
 } run_times;
 
-/* The lower quartile of the runs: what else ran on the host meanwhile slowed some of them. */
-static double lower_quartile(const run_times *times, int instruction)
+/* The median of the runs: what else ran on the host meanwhile slowed some of them. */
+static double median(const run_times *times, int instruction)
 {
     double sorted[RUNS];
     for (int run = 0; run < RUNS; run++) {
@@ -115,14 +115,14 @@ static double lower_quartile(const run_times *times, int instruction)
             sorted[at] = sorted[at - 1];
         sorted[at] = seconds;
     }
-    return sorted[RUNS / 4];
+    return sorted[RUNS / 2];
 }
 
 static void collect(samples *all, const run_times *times, const clv_program *program)
 {
     clv_instruction_info info = {.size = sizeof info};
     for (int i = 0; clv_program_instruction(program, i, &info, NULL) == CLV_OK; i++) {
-        double seconds = lower_quartile(times, i);
+        double seconds = median(times, i);
         if (info.work >= 1 && seconds > 0)
             add_sample(all, info.kind, info.dtype, info.work, seconds);
         if (seconds > 0 && seconds < all->overhead)
