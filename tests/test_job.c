@@ -12,6 +12,7 @@
 #include "cleave/evaluate.h"
 #include "cleave/forward.h"
 #include "cleave/generate.h"
+#include "cleave/machine.h"
 #include "cleave/train.h"
 #include "comm/job/mpi_job.h"
 #include "cli_run.h"
@@ -585,6 +586,27 @@ static void test_models(void **state)
     }
 }
 
+/* All processes get what the first one measured, to the bit: else they would compile other programs. */
+static void test_one_machine(void **state)
+{
+    clv_error err = {0};
+    clv_machine *machine;
+    clv_machine_info info = {.size = sizeof info};
+    char text[4][64];
+    const clv_measure_options options = {.size = sizeof options, .blocks = 1, .job = launched_job()};
+    must(clv_machine_measure(&machine, &options, &err), &err);
+    must(clv_machine_get_info(machine, &info, &err), &err);
+    assert_true(clv_machine_rate(machine, "dot_general", CLV_F32, 1e6, true) > 0);
+    snprintf(text[0], sizeof text[0], "%a", clv_machine_rate(machine, "dot_general", CLV_F32, 1e6, false));
+    snprintf(text[1], sizeof text[1], "%a", clv_machine_rate(machine, "all_reduce", CLV_F32, 1e4, false));
+    snprintf(text[2], sizeof text[2], "%a", clv_machine_rate(machine, "dot_general", CLV_F32, 1e6, true));
+    snprintf(text[3], sizeof text[3], "%a %a", info.instruction_s, info.host.bytes_per_s);
+    const clv_job_value mine[] = {
+        {"matmuls", text[0]}, {"collectives", text[1]}, {"matmuls alone", text[2]}, {"machine", text[3]}};
+    must(clv_job_compare(launched_job(), mine, 4, &err), &err);
+    clv_machine_free(machine);
+}
+
 /* The last test: processes that all leave end MPI, even if one says that it failed by a deadline. */
 static void test_leaving(void **state)
 {
@@ -607,15 +629,12 @@ int main(void)
     const struct CMUnitTest alone[] = {cmocka_unit_test(test_launcher), cmocka_unit_test(test_cores_are_shared),
                                        cmocka_unit_test(test_refusals), cmocka_unit_test(test_not_compared),
                                        cmocka_unit_test(test_commands)};
-    const struct CMUnitTest launched[] = {cmocka_unit_test(test_refused_in_a_job),
-                                          cmocka_unit_test(test_sessions),
-                                          cmocka_unit_test(test_two_sessions),
-                                          cmocka_unit_test(test_out_of_step),
-                                          cmocka_unit_test(test_failed_alone),
-                                          cmocka_unit_test(test_compared),
-                                          cmocka_unit_test(test_models_are_compared),
-                                          cmocka_unit_test(test_models),
-                                          cmocka_unit_test(test_leaving)};
+    const struct CMUnitTest launched[] = {
+        cmocka_unit_test(test_refused_in_a_job),    cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_two_sessions),        cmocka_unit_test(test_out_of_step),
+        cmocka_unit_test(test_failed_alone),        cmocka_unit_test(test_compared),
+        cmocka_unit_test(test_models_are_compared), cmocka_unit_test(test_models),
+        cmocka_unit_test(test_one_machine),         cmocka_unit_test(test_leaving)};
     if (launched_job())
         return cmocka_run_group_tests_name("in a job", launched, NULL, NULL);
     return cmocka_run_group_tests_name("alone", alone, NULL, cli_remove_folder);

@@ -391,7 +391,16 @@ static void test_result(void **state)
         least = c.memory;
         fastest = c.seconds;
     }
+    fastest = (double)INFINITY;
+    for (int i = 0; i < clv_plan_search_priced(found); i++) {
+        clv_plan_candidate c = {.size = sizeof c};
+        must(clv_plan_search_priced_at(found, i, &c, &err), &err);
+        fastest = c.fits && c.seconds < fastest ? c.seconds : fastest;
+    }
+    assert_close(fastest, candidate_at(found, 0).seconds, 1e-4);
     clv_plan_candidate none = {.size = sizeof none};
+    assert_int_equal(clv_plan_search_priced_at(found, clv_plan_search_priced(found), &none, &err), CLV_EINVAL);
+    assert_int_equal(clv_plan_search_priced_at(found, -1, &none, &err), CLV_EINVAL);
     assert_int_equal(clv_plan_search_at(found, clv_plan_search_count(found), &none, &err), CLV_EINVAL);
     assert_int_equal(clv_plan_search_front_at(found, -1, &none, &err), CLV_EINVAL);
     clv_plan_search_free(found);

@@ -142,12 +142,12 @@ typedef struct clv_measure_options {
                        NULL: this host only */
 } clv_measure_options;
 /** Measures this host: traces training steps of small blocks on one rank, and on all ranks at once, for the rates of
- *  every op and collective by dtype and size. Takes half a minute; the host should be idle. The machine's name is "this
+ *  every op and collective by dtype and size. Takes a minute; the host should be idle. The machine's name is "this
  *  host". options may be NULL. Free with clv_machine_free.
  *
  *  With a job on several hosts (told apart by host name) the name is "these hosts". Blocks run on all hosts at once,
- *  and collectives across hosts are timed by size, among one rank of each host. Every process gets the same machine, that
- *  of process 0.
+ *  and collectives across hosts are timed by size, among one rank of each host. Every process gets the machine of
+ *  process 0.
  *  @return CLV_EINVAL for invalid ranks or blocks; CLV_EUNSUPPORTED if hosts have different numbers of processes, or
  *          their processes are not consecutive; CLV_ENOMEM; errors of sessions */
 CLV_EXPERIMENTAL clv_status clv_machine_measure(clv_machine **out, const clv_measure_options *options, clv_error *err);

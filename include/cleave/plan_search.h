@@ -102,8 +102,8 @@ CLV_EXPERIMENTAL clv_status clv_plan_search_front_at(const clv_plan_search *sear
                                                      clv_error *err);
 /** Number of candidates that were priced; 0 for NULL. */
 CLV_EXPERIMENTAL int clv_plan_search_priced(const clv_plan_search *search);
-/** Fills *out with priced candidate i, layout by layout; set out->size first. With `exhaustive` these are all. Its `why`
- *  is "" where it is neither ranked nor on the front. CLV_EINVAL for an index out of range. */
+/** Fills *out with priced candidate i, layout by layout; set out->size first. With `exhaustive` these are all. Its
+ *  `why` is "" where it is neither ranked nor on the front. CLV_EINVAL for an index out of range. */
 CLV_EXPERIMENTAL clv_status clv_plan_search_priced_at(const clv_plan_search *search, int i, clv_plan_candidate *out,
                                                       clv_error *err);
 /** Bytes of a rank that candidates may need; infinity for no limit, 0 for NULL. */

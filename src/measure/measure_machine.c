@@ -16,18 +16,21 @@
 #include "program/cost/machine.h"
 #include "program/reshard_step.h"
 
-/* A traced block: forward and backward. Llama's is gated; GPT's has a GELU, which is fused with a bias. */
+/* A traced block: forward and backward. Llama's is gated; GPT's has a GELU, which is fused with a bias. Some sizes are
+ * odd: kernels run them slower. */
 typedef struct traced {
-    int64_t batch, seq, hidden;
+    int64_t batch, seq, hidden, heads, ffn;
     bool gated, bias;
     clv_dtype dtype;
 } traced;
 
 static const traced blocks[] = {
-    {4, 128, 128, true, false, CLV_F32},  {2, 256, 256, false, true, CLV_F32},  {2, 256, 256, false, false, CLV_F32},
-    {4, 256, 512, true, false, CLV_F32},  {4, 256, 512, false, false, CLV_F32}, {4, 512, 512, false, true, CLV_F32},
-    {2, 512, 1024, true, false, CLV_F32}, {2, 256, 256, true, false, CLV_BF16}, {2, 256, 256, false, false, CLV_BF16},
-    {4, 256, 512, true, false, CLV_BF16}, {4, 256, 512, false, false, CLV_BF16}};
+    {4, 128, 128, 2, 512, true, false, CLV_F32},    {2, 256, 256, 4, 1024, false, true, CLV_F32},
+    {2, 256, 256, 4, 1024, false, false, CLV_F32},  {4, 256, 512, 8, 2048, true, false, CLV_F32},
+    {4, 250, 470, 10, 1881, false, false, CLV_F32}, {4, 512, 512, 8, 2048, false, true, CLV_F32},
+    {2, 512, 1024, 16, 4096, true, false, CLV_F32}, {2, 256, 256, 4, 1024, true, false, CLV_BF16},
+    {2, 256, 256, 4, 1024, false, false, CLV_BF16}, {4, 256, 512, 8, 2048, true, false, CLV_BF16},
+    {4, 250, 470, 10, 1881, false, false, CLV_BF16}};
 
 enum { BLOCKS = sizeof blocks / sizeof blocks[0], WARM_UPS = 2, RUNS = 5, MAX_SAMPLES = 4096, MAX_RANKS = 4096 };
 
@@ -67,8 +70,7 @@ static clv_status compile(clv_program **out, const traced *t, const clv_mesh *me
     clv_layout layout = clv_residual_layout(graph, &rules, 3);
     clv_value x = clv_state(graph, "x", t->dtype, 3, (int64_t[]){t->batch, t->seq, t->hidden}, &layout,
                             (clv_init){CLV_INIT_NORMAL, 1});
-    clv_block_options o =
-        clv_block_defaults(t->gated ? CLV_BLOCK_LLAMA : CLV_BLOCK_GPT, t->hidden / 64, t->hidden / 64, 4 * t->hidden);
+    clv_block_options o = clv_block_defaults(t->gated ? CLV_BLOCK_LLAMA : CLV_BLOCK_GPT, t->heads, t->heads, t->ffn);
     o.attention.bias = o.attention.output_bias = o.mlp.bias = o.norm_bias = t->bias;
     clv_value y = clv_transformer_block(graph, x, &rules, &o), wrt[64], d[64];
     int n = clv_graph_parameters(graph, wrt, 64);
@@ -181,6 +183,13 @@ static int by_op_and_size(const void *a, const void *b)
     return x->size < y->size ? -1 : x->size > y->size;
 }
 
+/* More work takes as long or longer: where less took longer, ranks waited for one that was late. */
+static void order_times(clv_rate *rate)
+{
+    for (int i = rate->n - 2; i >= 0; i--)
+        rate->rate[i] = fmax(rate->rate[i], rate->work[i] / rate->work[i + 1] * rate->rate[i + 1]);
+}
+
 /* Samples as rates: the overhead of an instruction is taken off first, as predictions add it. */
 static void make_rates(clv_rates *out, samples *all, double overhead)
 {
@@ -191,7 +200,7 @@ static void make_rates(clv_rates *out, samples *all, double overhead)
         if (!rate || strcmp(rate->op, s->op) != 0 || rate->dtype != s->dtype) {
             rate = clv_rates_add(out);
             if (!rate)
-                return;
+                break;
             *rate = (clv_rate){.dtype = s->dtype};
             snprintf(rate->op, sizeof rate->op, "%s", s->op);
         }
@@ -203,6 +212,8 @@ static void make_rates(clv_rates *out, samples *all, double overhead)
         if (rate->n == 0)
             out->n--;
     }
+    for (int i = 0; i < out->n; i++)
+        order_times(&out->item[i]);
 }
 
 static double best_rate(const clv_rates *rates, const char *op, clv_dtype dtype)

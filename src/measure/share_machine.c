@@ -1,5 +1,5 @@
-/* share_machine.c - gives all processes of a job the machine of the first: as they measure, each has other rates, and by
- * other rates would compile other programs.
+/* share_machine.c - gives all processes of a job the machine of the first: each measures other rates, by which it would
+ * compile other programs.
  */
 #include "measure/share_machine.h"
 
@@ -9,10 +9,12 @@
 #include "base/error.h"
 #include "cleave/spmd.h"
 
+enum { LISTS = 3 /* of rates */ };
+
 /* The machine in a row: it, and its rates. The pointers in it are not used. */
 typedef struct flat {
     clv_machine machine;
-    clv_rate rates[3][CLV_MAX_RATES];
+    clv_rate rates[LISTS][CLV_MAX_RATES];
 } flat;
 
 enum { WORDS = (sizeof(flat) + sizeof(int64_t) - 1) / sizeof(int64_t) };
@@ -25,7 +27,7 @@ static clv_rates *rates_of(clv_machine *machine, int i)
 static void flatten(flat *out, clv_machine *machine)
 {
     out->machine = *machine;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < LISTS; i++)
         if (rates_of(machine, i)->n > 0)
             memcpy(out->rates[i], rates_of(machine, i)->item, (size_t)rates_of(machine, i)->n * sizeof(clv_rate));
 }
@@ -33,7 +35,7 @@ static void flatten(flat *out, clv_machine *machine)
 static clv_status unflatten(clv_machine *machine, const flat *from, clv_error *err)
 {
     clv_machine made = from->machine;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < LISTS; i++) {
         const int n = rates_of(&made, i)->n;
         *rates_of(&made, i) = (clv_rates){0};
         for (int k = 0; k < n; k++) {

@@ -42,7 +42,7 @@ const struct clv_command clv_bench_commands[] = {
      bench_llama_table, NULL, true},
     {"profile", "measure a hardware profile of this host, for --hardware",
      "Traces training steps of small blocks on one rank and on one rank a core, and writes the rates of every op and "
-     "collective by dtype and size as a hardware profile (JSON). Takes about half a minute; keep the host otherwise "
+     "collective by dtype and size as a hardware profile (JSON). Takes about a minute; keep the host otherwise "
      "idle. Under mpirun the links between the hosts are measured, too.\n\n"
      "Examples:\n"
      "  cleave bench profile --out host.json\n"

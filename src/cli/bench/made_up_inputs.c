@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Element i: floats are in [-1, 1), ids and labels spread over the vocabulary, a mask keeps all, and a decode step comes
- * after seq - 1 tokens. */
+/* Element i: floats are in [-1, 1), ids and labels spread over the vocabulary, a mask keeps all, and a decode step
+ * comes after seq - 1 tokens. */
 static double value_at(const clv_program_tensor *t, const clv_plan_options *plan, int64_t vocab, int64_t i)
 {
     if (strcmp(t->name, "lr") == 0)
