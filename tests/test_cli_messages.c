@@ -70,7 +70,7 @@ static void test_option_names(void **state)
         {"merge '' --out b", "DIR is empty;"},
         {"frobnicate", "unknown command 'frobnicate'. Valid: bench "},
         {"help frobnicate", "unknown command 'frobnicate'. Valid: bench "},
-        {"generate -m {g}/llama -p x --mesh foo=2", "or use the axis names of presets: data, model, X, Y\n"},
+        {"generate -m {g}/llama -p x --mesh foo=2", "or use the axis names of presets: expert, data, model, X, Y\n"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         cli_expect(2, rows[i].says, "%s", rows[i].arguments);
