@@ -116,7 +116,8 @@ static void follow_everywhere(const course *c)
     lone alone = {0};
     const bool adamw = strcmp(c->optimizer, "adamw") == 0,
                plain = c->model == c->folder && strcmp(c->task, "whole") != 0;
-    const int modes = adamw ? CLV_RECOMPUTE_FULL : CLV_RECOMPUTE_NONE, most_parts = adamw ? GOLDEN_PARTS : 1;
+    const bool divides = !strstr(c->model, "balanced"); /* what routers add is of each part, not of the whole batch */
+    const int modes = adamw ? CLV_RECOMPUTE_FULL : CLV_RECOMPUTE_NONE, most_parts = adamw && divides ? GOLDEN_PARTS : 1;
     for (int s = 0; s < SPLITS; s++)
         for (int mode = CLV_RECOMPUTE_NONE; can_split(c->model, s) && mode <= modes; mode++)
             for (int parts = 1; parts <= most_parts; parts *= GOLDEN_PARTS) {
