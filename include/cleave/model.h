@@ -108,8 +108,8 @@ typedef struct clv_model_info {
 
 /** Makes a model without a folder, of family "llama" (or NULL), with newly initialized weights. hidden, layers, heads,
  *  ffn and vocab are required. Zeros have defaults: kv_heads is heads; head_dim is hidden / heads, which must divide;
- *  max_positions is 2048. It has no experts. Positions are rotary. Set unused token ids to -1. Ignores options.config_only and map. Free
- *  with clv_model_close.
+ *  max_positions is 2048. It has no experts. Positions are rotary. Set unused token ids to -1. Ignores
+ *  options.config_only and map. Free with clv_model_close.
  *  @return CLV_EINVAL naming the invalid size or token id; CLV_EUNSUPPORTED for another family; errors of
  *          clv_model_open */
 CLV_API clv_status clv_model_new(clv_model **out, const clv_model_info *sizes, const clv_model_options *options,

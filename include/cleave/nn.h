@@ -109,8 +109,9 @@ typedef struct clv_experts_options {
 } clv_experts_options;
 /** Mixture of experts, x [...,M] -> [...,M]: the gated MLPs of the experts that a router chooses for each row. State
  *  "router.weight" [M,E] = [embed_kernel, _], "experts.gate_up.weight" [E,M,2,F] = [expert, embed_kernel, _, mlp] and
- *  "experts.down.weight" [E,F,M] = [expert, mlp, embed_kernel]. Rows are gathered over the axes of expert (and of mlp, with
- *  sequence parallelism), every rank adds what its experts contribute, and the sums are reduced. No row is dropped. */
+ *  "experts.down.weight" [E,F,M] = [expert, mlp, embed_kernel]. Rows are gathered over the axes of expert (and of mlp,
+ *  with sequence parallelism), every rank adds what its experts contribute, and the sums are reduced. No row is
+ *  dropped. */
 CLV_EXPERIMENTAL clv_value clv_parallel_experts(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
                                                 const clv_experts_options *options);
 

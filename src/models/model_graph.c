@@ -384,9 +384,9 @@ clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, con
 }
 
 /* Forward and backward passes of the microbatches, one after the other. Gradients are those of the summed losses
- * divided by the number of labels of the whole batch, and of the mean of what routers add. With FSDP and ZeRO each is reduce-scattered where it is made, and
- * its shard accumulated; others, and all with no_sync, are accumulated as partial sums over the data axes and reduced
- * once, after the last microbatch. */
+ * divided by the number of labels of the whole batch, and of the mean of what routers add. With FSDP and ZeRO each is
+ * reduce-scattered where it is made, and its shard accumulated; others, and all with no_sync, are accumulated as
+ * partial sums over the data axes and reduced once, after the last microbatch. */
 static void gradient_accumulation_step(clv_graph *graph, const clv_model_config *model,
                                        const clv_model_build_options *whole, const clv_update_options *how)
 {

@@ -1,8 +1,8 @@
 /* parallel_experts.c - mixture of experts: router, experts split over the axes of `expert` and of `mlp`, shared expert.
  *
- * The router works on the rows that a rank has between layers. Rows, choices and weights are then gathered over the axes
- * of `expert` and of `mlp` alone; each rank adds what its part of the experts contributes, and the partial sums go back to
- * the layout between layers: all-gather and reduce-scatter where these axes split rows, else an all-reduce.
+ * The router works on the rows that a rank has between layers. Rows, choices and weights are then gathered over the
+ * axes of `expert` and of `mlp` alone; each rank adds what its part of the experts contributes, and the partial sums go
+ * back to the layout between layers: all-gather and reduce-scatter where these axes split rows, else an all-reduce.
  */
 #include "graph/graph.h"
 #include "nn/layer_layouts.h"

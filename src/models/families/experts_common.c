@@ -1,4 +1,4 @@
-/* experts_common.c - shared by Mixtral, Qwen2-MoE and Qwen3-MoE: config keys of the experts; parameters of both Qwens. */
+/* experts_common.c - shared by Mixtral, Qwen2-MoE and Qwen3-MoE: config keys of the experts; rows of Qwen. */
 #include "models/families/experts_common.h"
 
 clv_status clv_experts_read_config(clv_model_config *c, const json_t *o, const char *const keys[2], const char *where,

@@ -1,5 +1,5 @@
-/* experts_common.h - shared by Mixtral, Qwen2-MoE and Qwen3-MoE: config keys of the experts. Their graph is Llama's, with
- * a mixture of experts in the place of the MLP.
+/* experts_common.h - shared by Mixtral, Qwen2-MoE and Qwen3-MoE: config keys of the experts. Their graph is Llama's,
+ * with a mixture of experts in the place of the MLP.
  */
 #pragma once
 

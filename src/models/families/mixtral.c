@@ -1,5 +1,6 @@
-/* mixtral.c - Mixtral family (MixtralForCausalLM): Mistral's graph with a mixture of experts in each layer (Jiang et al.
- * 2024, arXiv:2401.04088). Weights of the chosen experts add up to 1. router_jitter_noise is refused: it changes training.
+/* mixtral.c - Mixtral family (MixtralForCausalLM): Mistral's graph with a mixture of experts in each layer (Jiang et
+ * al. 2024, arXiv:2401.04088). Weights of the chosen experts add up to 1. router_jitter_noise is refused: it changes
+ * training.
  */
 #include "models/families/experts_common.h"
 

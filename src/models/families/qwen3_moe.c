@@ -1,5 +1,5 @@
-/* qwen3_moe.c - Qwen3-MoE family (Qwen3MoeForCausalLM): experts in every layer, RMSNorm of queries and keys (Yang et al.
- * 2025, arXiv:2505.09388). Refused in config.json: dense layers among them, sliding windows.
+/* qwen3_moe.c - Qwen3-MoE family (Qwen3MoeForCausalLM): experts in every layer, RMSNorm of queries and keys (Yang et
+ * al. 2025, arXiv:2505.09388). Refused in config.json: dense layers among them, sliding windows.
  */
 #include "models/families/experts_common.h"
 

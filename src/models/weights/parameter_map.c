@@ -464,8 +464,8 @@ clv_model_tensor clv_parameter_tensor(const clv_model_config *c, const clv_param
 }
 
 /* The view of a row's tensor that separates the parameter's dimensions: [(of,) out..., in...] of a linear form, else
- * [in..., (of,) out...]. ours[d]: the parameter's dimension, or that of an expert's part of it; -1: the parts of a fused
- * tensor. Returns the rank. */
+ * [in..., (of,) out...]. ours[d]: the parameter's dimension, or that of an expert's part of it; -1: the parts of a
+ * fused tensor. Returns the rank. */
 static int view_of(int64_t *view, int *ours, const clv_model_config *c, const clv_parameter_row *row)
 {
     const bool linear = row->form == CLV_PARAMETER_LINEAR;

@@ -3,8 +3,8 @@
  *
  * A row of a family's table says how checkpoints store a parameter. Its dimensions are letters: V vocabulary, M hidden,
  * H heads, K KV heads, D head size, F feed-forward, P positions, T token types, R rank of adapters, E experts, X width
- * of an expert, S of the shared expert, 1 one. In tensors of the forms LINEAR and CONV1D, `in` and `out` are flattened to
- * one dimension each.
+ * of an expert, S of the shared expert, 1 one. In tensors of the forms LINEAR and CONV1D, `in` and `out` are flattened
+ * to one dimension each.
  *
  *   form                  parameter      tensor
  *   CLV_PARAMETER_AS_IS   [out]          [out]
@@ -98,13 +98,13 @@ typedef struct clv_model_tensor {
     int64_t shape[CLV_MAX_RANK];
 } clv_model_tensor;
 
-/* Number of tensors that this parameter adds to a checkpoint: 2 if it is stored as two, as many for each expert; 0 if an
- * earlier parameter has added its fused tensor. */
+/* Number of tensors that this parameter adds to a checkpoint: 2 if it is stored as two, as many for each expert; 0 if
+ * an earlier parameter has added its fused tensor. */
 int clv_parameter_tensor_count(const clv_model_config *model, const clv_parameter *parameter);
 clv_model_tensor clv_parameter_tensor(const clv_model_config *model, const clv_parameter *parameter, int i);
 /* The view of a tensor that separates the parameter's dimensions: q_proj [H,D,M], GPT-2's c_attn [M,3,H,D]. ours[d]:
- * the parameter's dimension; -1: the parts of a fused tensor. Of a row by expert, dimension 0 is in no view. Returns the
- * rank. */
+ * the parameter's dimension; -1: the parts of a fused tensor. Of a row by expert, dimension 0 is in no view. Returns
+ * the rank. */
 int clv_model_tensor_view(int64_t *view, int *ours, const clv_model_config *model, const clv_model_tensor *tensor);
 /* Finds a tensor by the family's name, under any spelling: without the base, norms as gamma and beta, tied tensors
  * under either name. */

@@ -8,8 +8,8 @@
 #include "models/weights/quantized_weights.h"
 #include "tensor/quant_block.h"
 
-/* Elements of the last dimension of `in`; 0: not a weight of a linear layer, or one of a router or of experts, which are
- * stored as floats. */
+/* Elements of the last dimension of `in`; 0: not a weight of a linear layer, or one of a router or of experts, which
+ * are stored as floats. */
 static int64_t last_in(const clv_model_config *model, const clv_parameter *p)
 {
     size_t n = strlen(p->row->in);
