@@ -301,6 +301,24 @@ void golden_run_on(const golden *g, const char *mesh_text, const char *rules)
     free_built(&b);
 }
 
+/* Meshes with an axis of experts. */
+typedef struct expert_mesh {
+    const char *mesh, *rules;
+} expert_mesh;
+
+static const expert_mesh expert_meshes[] = {
+    {"data=1,expert=2", "dp"},        {"data=1,expert=3", "dp"},
+    {"expert=4,model=1", "megatron"}, {"data=2,expert=2", "dp"},
+    {"expert=2,model=2", "megatron"}, {"model=2,expert=3", "megatron-sp"},
+    {"data=2,expert=2", "fsdp"},      {"data=2,expert=2,model=2", "fsdp+megatron-sp"},
+};
+
+/* Their number for a model: 0 without experts. */
+static size_t expert_mesh_count(const golden *g)
+{
+    return g->model.experts > 0 ? sizeof expert_meshes / sizeof *expert_meshes : 0;
+}
+
 void golden_run(const char *name)
 {
     static const int degrees[] = {1, 2, 3, 4, 8};
@@ -315,6 +333,8 @@ void golden_run(const char *name)
     }
     if (sweep_takes_thinned(3))
         golden_run_on(g, "X=2,Y=2", "gspmd-2d");
+    for (size_t i = 0; i < expert_mesh_count(g); i++)
+        golden_run_on(g, expert_meshes[i].mesh, expert_meshes[i].rules);
     golden_close(g);
 }
 
@@ -426,6 +446,10 @@ void golden_greedy(const char *name)
     for (size_t i = 0; i < sizeof meshes / sizeof meshes[0]; i++)
         if (sweep_takes_thinned(3))
             greedy_on(g, meshes[i]);
+    if (g->model.experts > 0) {
+        greedy_on(g, "expert=3");
+        greedy_on(g, "expert=2,model=2");
+    }
     golden_close(g);
 }
 
@@ -495,6 +519,8 @@ void golden_decode(const char *name)
     for (size_t i = 0; i < sizeof meshes / sizeof meshes[0]; i++)
         if (sweep_takes_thinned(3))
             decode_on(g, meshes[i]);
+    if (g->model.experts > 0)
+        decode_on(g, "expert=2,model=2");
     golden_close(g);
 }
 
@@ -570,5 +596,9 @@ void golden_train(const char *name)
     train_on(g, "data=2", "fsdp");
     train_on(g, "data=2,model=2", "zero1");
     train_on(g, "X=2,Y=2", "gspmd-2d");
+    if (g->model.experts > 0) {
+        train_on(g, "data=2,expert=2", "fsdp");
+        train_on(g, "data=2,expert=2,model=2", "zero1+megatron-sp");
+    }
     golden_close(g);
 }

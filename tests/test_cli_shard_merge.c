@@ -11,7 +11,7 @@
 #include "io/files/file.h"
 #include "unit_test.h"
 
-static const char *const models[] = {"llama", "gpt2", "esm", "llama_bias", "esm_norm"};
+static const char *const models[] = {"llama", "gpt2", "esm", "llama_bias", "esm_norm", "mixtral", "qwen2_moe"};
 static const char *const meshes[] = {"-tp 1",
                                      "-tp 2",
                                      "-tp 3",
@@ -20,7 +20,7 @@ static const char *const meshes[] = {"-tp 1",
                                      "--mesh X=2,Y=2 --rules gspmd-2d",
                                      "--mesh X=2,Y=3 --rules gspmd-2d",
                                      "--mesh data=2,model=2 --rules fsdp+megatron-sp"};
-enum { N_MODELS = 5, N_MESHES = 8 };
+enum { N_MODELS = 7, N_MESHES = 8 };
 
 static const char *path_of(const char *name)
 {
@@ -38,6 +38,20 @@ static void test_round_trip(void **state)
     for (int m = 0; m < N_MODELS; m++)
         for (int i = 0; i < N_MESHES; i++) {
             cli_expect(0, "rank-00000-of-", "shard -m {g}/%s %s --out {d}/sharded", models[m], meshes[i]);
+            cli_expect(0, "model.safetensors", "merge {d}/sharded --out {d}/merged");
+            cli_shell("diff -r {g}/%s {d}/merged && rm -r {d}/sharded {d}/merged", models[m]);
+        }
+}
+
+/* Tensors of experts, on meshes with an axis of experts; any number of ranks reads them. */
+static void test_round_trip_of_experts(void **state)
+{
+    static const char *const split[] = {"--mesh expert=3", "--mesh expert=2,model=3",
+                                        "--mesh data=2,expert=2 --rules fsdp"};
+    for (int m = 5; m < N_MODELS; m++)
+        for (int i = 0; i < 3; i++) {
+            cli_expect(0, "rank-00000-of-", "shard -m {g}/%s %s --out {d}/sharded", models[m], split[i]);
+            cli_expect(0, "model=2", "verify -m {d}/sharded --tp 1,2");
             cli_expect(0, "model.safetensors", "merge {d}/sharded --out {d}/merged");
             cli_shell("diff -r {g}/%s {d}/merged && rm -r {d}/sharded {d}/merged", models[m]);
         }
@@ -578,13 +592,13 @@ static int set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_reshard),
-        cmocka_unit_test(test_boxes),         cmocka_unit_test(test_views),
-        cmocka_unit_test(test_as_model),      cmocka_unit_test(test_generate),
-        cmocka_unit_test(test_several_files), cmocka_unit_test(test_flipped_bits),
-        cmocka_unit_test(test_damage),        cmocka_unit_test(test_contradictions),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_nothing_is_left),
-        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_round_trip_of_experts),
+        cmocka_unit_test(test_reshard),         cmocka_unit_test(test_boxes),
+        cmocka_unit_test(test_views),           cmocka_unit_test(test_as_model),
+        cmocka_unit_test(test_generate),        cmocka_unit_test(test_several_files),
+        cmocka_unit_test(test_flipped_bits),    cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_contradictions),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_nothing_is_left), cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, set_up, cli_remove_folder);
 }

@@ -33,7 +33,8 @@ static int drop_list(void **state)
     return remove_folder(state);
 }
 
-static const char *const families[] = {"llama", "mistral", "qwen2", "gpt2", "esm", "bert"};
+static const char *const families[] = {"llama", "mistral", "qwen2",     "gpt2",     "esm",
+                                       "bert",  "mixtral", "qwen2_moe", "qwen3_moe"};
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 
 static void knows_all(const char *family, const char *list_name)
@@ -101,10 +102,14 @@ static clv_status read_with(clv_model_config *c, const char *family, const char 
     return clv_model_config_read(c, in_folder("config.json"), err);
 }
 
-/* Families are named; "all" are the six. */
+/* Families are named, by words; "all" are those of the list. */
 static bool is_among(const char *names, const char *family)
 {
-    return strcmp(names, "all") == 0 || strstr(names, family) != NULL;
+    const size_t n = strlen(family);
+    bool is = strcmp(names, "all") == 0;
+    for (const char *at = names; !is && (at = strstr(at, family)) != NULL; at += n)
+        is = (at == names || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0');
+    return is;
 }
 
 /* What must be refused, by the key's name. */
@@ -154,6 +159,16 @@ static void test_refused(void **state)
         {"gpt2", "\"scale_attn_weights\" is null", "\"scale_attn_weights\":null"},
         {"gpt2", "scale_attn_by_inverse_layer_idx", "\"scale_attn_by_inverse_layer_idx\":true"},
         {"qwen2", "\"max_window_layers\" is null", "\"max_window_layers\":null"},
+        {"mixtral qwen3_moe", "layer_types", "\"layer_types\":[\"full_attention\"]"},
+        {"mixtral qwen2_moe qwen3_moe", "valid: 1 to", "\"num_experts_per_tok\":2000"},
+        {"mixtral qwen2_moe qwen3_moe", "num_experts_per_tok", "\"num_experts_per_tok\":0"},
+        {"mixtral qwen2_moe qwen3_moe", "\"num_experts_per_tok\" is null", "\"num_experts_per_tok\":null"},
+        {"mixtral qwen3_moe", "num_local_experts", "\"num_local_experts\":4000"},
+        {"mixtral", "router_jitter_noise", "\"router_jitter_noise\":0.1"},
+        {"qwen2_moe qwen3_moe", "mlp_only_layers", "\"mlp_only_layers\":[1]"},
+        {"qwen2_moe qwen3_moe", "decoder_sparse_step", "\"decoder_sparse_step\":2"},
+        {"qwen2_moe qwen3_moe", "use_sliding_window", "\"use_sliding_window\":true"},
+        {"mixtral qwen2_moe qwen3_moe", "partial_rotary_factor", "\"partial_rotary_factor\":0.5"},
         {"all", "\"torch_dtype\": bf16", "\"torch_dtype\":\"bf16\""},
         {"all", "\"torch_dtype\": Float32", "\"torch_dtype\":\"Float32\""},
         {"all", "float32 or float, bfloat16, float16 or half, float64 or double", "\"dtype\":\"int8\""},
@@ -198,6 +213,7 @@ static void test_ignored(void **state)
          "\"rope_theta\":10000,\"rope_parameters\":{},\"rope_scaling\":null,\"hidden_act\":\"swish\""},
         {"llama mistral qwen2", "\"head_dim\":null,\"partial_rotary_factor\":1.0,\"is_decoder\":true"},
         {"mistral qwen2", "\"attention_bias\":true,\"mlp_bias\":true"},
+        {"qwen2_moe qwen3_moe", "\"max_window_layers\":1,\"sliding_window\":3,\"mlp_only_layers\":null"},
         {"gpt2", "\"n_inner\":null,\"n_ctx\":8,\"resid_pdrop\":0.5,\"summary_type\":\"mean\",\"hidden_size\":24"},
         {"gpt2 bert", "\"rope_theta\":5,\"rope_scaling\":{\"rope_type\":\"yarn\"},\"head_dim\":9,\"hidden_size\":24"},
         {"esm bert", "\"sliding_window\":3,\"layer_types\":[\"sliding_attention\",\"full_attention\"]"},

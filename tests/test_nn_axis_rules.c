@@ -255,7 +255,7 @@ static void test_presets_that_do_not_fit(void **state)
         "the rules 'megatron' do not fit the mesh 'data=2' (axes data); presets that fit: dp, fsdp, zero1");
     preset_is_refused("dp", "data=2,pipe=2",
                       "the rules 'dp' do not fit the mesh 'data=2,pipe=2' (axes data, pipe); no preset fits: write a "
-                      "rules file, or use the axis names of presets: data, model, X, Y");
+                      "rules file, or use the axis names of presets: expert, data, model, X, Y");
     preset_is_refused("megatorn", "model=2",
                       "no preset is called 'megatorn'; valid: dp, fsdp, megatron, megatron-sp, fsdp+megatron-sp, "
                       "gspmd-2d, zero1, zero1+megatron-sp, or a rules file");

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cleave/nn.h"
 #include "cleave/op.h"
 #include "graph/graph.h"
 #include "graph_interpreter.h"
@@ -253,6 +254,80 @@ static void test_router_definition(void **state)
         }
 }
 
+/* ---- losses ---- */
+
+enum { ROUTERS = 2, BATCH = 2, SEQ = 3, CHOICES = 5 };
+
+static const double a_mask[BATCH * SEQ] = {1, 1, 0, 1, 0, 1};
+
+static void set_mask(graph_eval *eval, void *context)
+{
+    if (clv_valid(*(clv_value *)context))
+        graph_eval_fill(eval, *(clv_value *)context, a_mask);
+}
+
+/* Of two routers, with and without a mask: against the formula, and its gradient. */
+static void check_balance(bool masked)
+{
+    clv_graph *graph = must_graph("model=1");
+    clv_value logits[ROUTERS], ids[ROUTERS], weights,
+        mask = masked ? clv_input(graph, "mask", CLV_U8, 2, (int64_t[]){BATCH, SEQ}, NULL) : CLV_NONE;
+    double loss = 0, rows = 0;
+    for (int i = 0; i < ROUTERS; i++) {
+        logits[i] = clv_input(graph, i ? "b" : "a", CLV_F64, 3, (int64_t[]){BATCH, SEQ, CHOICES}, NULL);
+        clv_router(graph, logits[i], &(clv_router_options){.top_k = 2}, &weights, &ids[i]);
+    }
+    clv_value value = clv_load_balancing_loss(graph, logits, ids, ROUTERS, mask);
+    graph_eval *eval = graph_eval_new(graph, 7);
+    set_mask(eval, &mask);
+    graph_eval_must_run(eval, -1);
+    for (int r = 0; r < BATCH * SEQ; r++)
+        rows += ROUTERS * (masked ? a_mask[r] : 1);
+    for (int e = 0; e < CHOICES; e++) {
+        double chosen = 0, score = 0;
+        for (int i = 0; i < ROUTERS; i++)
+            for (int r = 0; r < BATCH * SEQ; r++) {
+                double l[CHOICES], counts = masked ? a_mask[r] : 1;
+                for (int k = 0; k < CHOICES; k++)
+                    l[k] = graph_eval_get(eval, logits[i], r * CHOICES + k);
+                for (int j = 0; j < 2; j++)
+                    chosen += counts * (graph_eval_get(eval, ids[i], r * 2 + j) == e);
+                score += counts * score_of(l, CHOICES, e, false);
+            }
+        loss += CHOICES * chosen / rows * score / rows;
+    }
+    assert_true(fabs(graph_eval_get(eval, value, 0) - loss) <= 1e-12);
+    graph_eval_free(eval);
+    assert_true(check_gradient(graph, value, logits, ROUTERS, set_mask, &mask) > 0);
+    clv_graph_free(graph);
+}
+
+static void test_load_balancing_loss(void **state)
+{
+    check_balance(false);
+    check_balance(true);
+}
+
+static void test_z_loss(void **state)
+{
+    clv_graph *graph = must_graph("model=1");
+    clv_value logits = clv_input(graph, "logits", CLV_F64, 3, (int64_t[]){BATCH, SEQ, CHOICES}, NULL);
+    clv_value value = clv_router_z_loss(graph, logits);
+    graph_eval *eval = graph_eval_new(graph, 9);
+    double want = 0;
+    graph_eval_must_run(eval, -1);
+    for (int r = 0; r < BATCH * SEQ; r++) {
+        double sum = 0;
+        for (int e = 0; e < CHOICES; e++)
+            sum += exp(graph_eval_get(eval, logits, r * CHOICES + e));
+        want += log(sum) * log(sum) / (BATCH * SEQ);
+    }
+    assert_true(fabs(graph_eval_get(eval, value, 0) - want) <= 1e-12);
+    graph_eval_free(eval);
+    assert_true(check_gradient(graph, value, &logits, 1, NULL, NULL) > 0);
+    clv_graph_free(graph);
+}
+
 /* ---- refused ---- */
 
 static clv_status status_of(clv_graph *graph)
@@ -295,10 +370,11 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_router_values),     cmocka_unit_test(test_router_extremes),
-        cmocka_unit_test(test_router_gradient),   cmocka_unit_test(test_experts_values),
-        cmocka_unit_test(test_experts_gradient),  cmocka_unit_test(test_definition),
-        cmocka_unit_test(test_router_definition), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_router_values),       cmocka_unit_test(test_router_extremes),
+        cmocka_unit_test(test_router_gradient),     cmocka_unit_test(test_experts_values),
+        cmocka_unit_test(test_experts_gradient),    cmocka_unit_test(test_definition),
+        cmocka_unit_test(test_load_balancing_loss), cmocka_unit_test(test_z_loss),
+        cmocka_unit_test(test_router_definition),   cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,8 +29,20 @@ static const struct {
     {"data=2,model=2", "megatron"},
     {"data=2,model=2", "fsdp+megatron-sp"},
     {"data=3", "fsdp"},
+    {"data=1,expert=2", "dp"},
+    {"data=1,expert=3", "dp"},
+    {"expert=4,model=1", "megatron"},
+    {"expert=2,model=2", "megatron-sp"},
+    {"data=2,expert=2", "fsdp"},
+    {"data=2,expert=2", "zero1"},
 };
 enum { SPLITS = sizeof splits / sizeof splits[0] };
+
+/* Whether the model can be split so: an axis of experts is for models with experts. */
+static bool can_split(const char *model, int split)
+{
+    return strstr(splits[split].mesh, "expert") == NULL || strstr(model, "mixtral") || strstr(model, "moe");
+}
 
 /* A training by torch: of the model of a folder on the golden batch of a model. */
 typedef struct course {
@@ -104,9 +116,10 @@ static void follow_everywhere(const course *c)
     lone alone = {0};
     const bool adamw = strcmp(c->optimizer, "adamw") == 0,
                plain = c->model == c->folder && strcmp(c->task, "whole") != 0;
-    const int modes = adamw ? CLV_RECOMPUTE_FULL : CLV_RECOMPUTE_NONE, most_parts = adamw ? GOLDEN_PARTS : 1;
+    const bool divides = !strstr(c->model, "balanced"); /* what routers add is of each part, not of the whole batch */
+    const int modes = adamw ? CLV_RECOMPUTE_FULL : CLV_RECOMPUTE_NONE, most_parts = adamw && divides ? GOLDEN_PARTS : 1;
     for (int s = 0; s < SPLITS; s++)
-        for (int mode = CLV_RECOMPUTE_NONE; mode <= modes; mode++)
+        for (int mode = CLV_RECOMPUTE_NONE; can_split(c->model, s) && mode <= modes; mode++)
             for (int parts = 1; parts <= most_parts; parts *= GOLDEN_PARTS) {
                 bool always = adamw && plain && mode == CLV_RECOMPUTE_NONE && parts == 1;
                 if (sweep_takes() || !alone.known || (always && !getenv("CLV_TEST_TRANSPORT")))

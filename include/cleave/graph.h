@@ -416,8 +416,8 @@ typedef struct clv_router_options {
 CLV_EXPERIMENTAL void clv_router(clv_graph *graph, clv_value logits, const clv_router_options *options,
                                  clv_value *weights, clv_value *ids);
 /** Experts of a mixture: x [...,M], ids i32 and weights f32 (f64 for f64) [...,K], gate_up [E,M,2,F], down [E,F,M] ->
- *  y [...,M] = sum over k of weights[k] * (act(x gate[e]) * (x up[e])) down[e], e = ids[k]. Rows are sorted by expert and
- *  none is dropped; an id outside [0, E) adds nothing. Split over experts or over F, the result is a partial sum.
+ *  y [...,M] = sum over k of weights[k] * (act(x gate[e]) * (x up[e])) down[e], e = ids[k]. Rows are sorted by expert
+ *  and none is dropped; an id outside [0, E) adds nothing. Split over experts or over F, the result is a partial sum.
  *  activation: as of clv_gated. */
 CLV_EXPERIMENTAL clv_value clv_experts(clv_graph *graph, clv_value x, clv_value ids, clv_value weights,
                                        clv_value gate_up, clv_value down, clv_unary_kind activation);

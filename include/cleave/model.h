@@ -100,12 +100,16 @@ typedef struct clv_model_info {
     int64_t eos[CLV_MAX_EOS];   /**< ids that end a text. (Generation uses clv_generation_config, generate.h.) */
     int64_t adapter_rank;       /**< rank of its adapters; 0: no adapters */
     int64_t adapter_parameters; /**< number of elements of its adapters, not counted in `parameters` */
+    int64_t experts;            /**< E, experts of each layer, in the place of an MLP; 0: none */
+    int64_t top_k;              /**< experts that a row chooses */
+    int64_t expert_ffn;         /**< feed-forward size of an expert */
+    int64_t shared_ffn;         /**< feed-forward size of the expert that every row has; 0: none */
 } clv_model_info;
 
 /** Makes a model without a folder, of family "llama" (or NULL), with newly initialized weights. hidden, layers, heads,
  *  ffn and vocab are required. Zeros have defaults: kv_heads is heads; head_dim is hidden / heads, which must divide;
- *  max_positions is 2048. Positions are rotary. Set unused token ids to -1. Ignores options.config_only and map. Free
- *  with clv_model_close.
+ *  max_positions is 2048. It has no experts. Positions are rotary. Set unused token ids to -1. Ignores
+ *  options.config_only and map. Free with clv_model_close.
  *  @return CLV_EINVAL naming the invalid size or token id; CLV_EUNSUPPORTED for another family; errors of
  *          clv_model_open */
 CLV_API clv_status clv_model_new(clv_model **out, const clv_model_info *sizes, const clv_model_options *options,

@@ -96,6 +96,36 @@ typedef struct clv_mlp_options {
 CLV_API clv_value clv_parallel_mlp(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
                                    const clv_mlp_options *options);
 
+/** experts, top_k, ffn and activation are required; the rest may be 0. */
+typedef struct clv_experts_options {
+    size_t size;                /**< sizeof the struct, or 0 */
+    int64_t experts, top_k;     /**< E, and how many of them a row chooses, 1 to E */
+    int64_t ffn;                /**< F, the width of an expert */
+    clv_unary_kind activation;  /**< a kind of clv_gated */
+    bool normalised;            /**< weights of the chosen experts add up to 1 (clv_router_options) */
+    int64_t shared_ffn;         /**< width of an expert that every row has ("shared.gate_up.weight", ...); 0: none */
+    bool shared_gate;           /**< it is scaled by sigmoid(x "shared_gate.weight" [M,1]) */
+    clv_init init, output_init; /**< initial router, gate and up weights, and down weights */
+} clv_experts_options;
+/** Mixture of experts, x [...,M] -> [...,M]: the gated MLPs of the experts that a router chooses for each row. State
+ *  "router.weight" [M,E] = [embed_kernel, _], "experts.gate_up.weight" [E,M,2,F] = [expert, embed_kernel, _, mlp] and
+ *  "experts.down.weight" [E,F,M] = [expert, mlp, embed_kernel]. Rows are gathered over the axes of expert (and of mlp,
+ *  with sequence parallelism), every rank adds what its experts contribute, and the sums are reduced. No row is
+ *  dropped. */
+CLV_EXPERIMENTAL clv_value clv_parallel_experts(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
+                                                const clv_experts_options *options);
+
+/** Load-balancing loss of n routers of E experts (Fedus et al. 2021, arXiv:2101.03961; transformers'
+ *  load_balancing_loss_func): E * sum_e f[e] p[e], a scalar f32 (f64 for f64), where f[e] is the share of all rows that
+ *  chose expert e, and p[e] the mean of the softmax of its logits. Even loads give top_k.
+ *  @param logits, ids  [n] of each router: [...,E] and [...,top_k] (clv_router)
+ *  @param mask         u8 [...], 1 for rows that count; CLV_NONE: all */
+CLV_EXPERIMENTAL clv_value clv_load_balancing_loss(clv_graph *graph, const clv_value *logits, const clv_value *ids,
+                                                   int n, clv_value mask);
+/** z-loss of a router (Zoph et al. 2022, arXiv:2202.08906; Megatron-LM's moe_z_loss): the mean over rows of
+ *  (log sum_e exp logits[e])^2, a scalar f32 (f64 for f64). */
+CLV_EXPERIMENTAL clv_value clv_router_z_loss(clv_graph *graph, clv_value logits);
+
 /** heads is required; the rest may be 0. */
 typedef struct clv_self_attention_options {
     int64_t heads, kv_heads;    /**< kv_heads must divide heads; 0: equal to heads */
@@ -112,7 +142,9 @@ typedef struct clv_self_attention_options {
     double dropout;             /**< dropout probability of attention weights (clv_attention_options); 0: none */
     clv_key dropout_key;
     clv_value dropout_step; /**< i32 scalar, or CLV_NONE */
-    int64_t reserved[5];    /**< must be 0; for later options */
+    double qk_norm;         /**< > 0: RMSNorm of each query and key head with this eps, before the rotary embedding;
+                                 adds "q_norm.weight" and "k_norm.weight" [D] */
+    int64_t reserved[4];    /**< must be 0; for later options */
 } clv_self_attention_options;
 /** Self-attention, x [B,S,M] -> [B,S,M]. State "q.weight" [M,H,D], "kv.weight" [M,2,K,D], "o.weight" [H,D,M]. Heads are
  *  split. If there are more ranks than KV heads, KV heads are split gcd(ranks, kv_heads) ways and replicated over the
@@ -133,7 +165,8 @@ typedef struct clv_block_options {
     clv_value dropout_step; /**< i32 scalar, or CLV_NONE */
     clv_self_attention_options attention;
     clv_mlp_options mlp;
-    int64_t reserved[8]; /**< must be 0; for later options */
+    const clv_experts_options *experts; /**< a mixture of experts in the place of the MLP; NULL: none */
+    int64_t reserved[7];                /**< must be 0; for later options */
 } clv_block_options;
 /** Returns default options: normal(0.02) weights, eps 1e-5; LLAMA: rotary embedding, SiLU, no biases; GPT: tanh GELU;
  *  BERT: GELU, bidirectional; both with biases. */

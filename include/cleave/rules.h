@@ -13,6 +13,7 @@
  *   kv_heads      key and value heads                        weights, activations, KV caches
  *   head_dim      width of a head                            weights, activations
  *   vocab         vocabulary                                 embedding table, logits
+ *   expert        experts of a mixture                       weights (custom names have the same properties)
  *   layers        none: layers are not stacked, so a rule for it must have no mesh axis
  *
  * **Custom names.** A custom layer may use any other name ("experts") in clv_named_layout, clv_linear_options.features
@@ -59,6 +60,7 @@ typedef const char *clv_logical_axis;
 #define CLV_KV_HEADS     "kv_heads"
 #define CLV_HEAD_DIM     "head_dim"
 #define CLV_VOCAB        "vocab"
+#define CLV_EXPERT       "expert"
 #define CLV_LAYERS       "layers"
 
 enum {
@@ -97,7 +99,10 @@ typedef struct clv_axis_rules {
  *   zero1             megatron if the mesh has "model"; optimizer state also split over data
  *   zero1+megatron-sp megatron-sp, and optimizer state also split over data (Megatron's distributed optimizer)
  *
- * preset NULL: megatron, using whichever of the axes data and model the mesh has.
+ * Each but gspmd-2d also takes a mesh axis "expert": expert -> expert; batch, and what is split over data, also over
+ * expert, where a tensor has no experts. So an expert axis is one of data parallelism outside of experts.
+ *
+ * preset NULL: megatron, using whichever of the axes data, expert and model the mesh has.
  * @return CLV_EAXIS if the mesh lacks an axis that the preset needs or has one that it does not use, naming the presets
  *         that fit; CLV_EINVAL for an unknown preset */
 CLV_API clv_status clv_axis_rules_preset(clv_axis_rules *out, const char *preset, const clv_mesh *mesh, clv_error *err);

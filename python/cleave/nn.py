@@ -14,9 +14,9 @@ from .graph import Graph, Value, _graph_of
 from .rules import Rules, RulesLike
 
 __all__ = [
-    "column_parallel_linear", "layer_norm", "learned_positions", "parallel_attention", "parallel_mlp", "residual_input",
-    "rms_norm", "row_parallel_linear", "transformer_block", "vocab_parallel_cross_entropy", "vocab_parallel_embedding",
-    "vocab_parallel_logits",
+    "column_parallel_linear", "layer_norm", "learned_positions", "parallel_attention", "parallel_experts",
+    "parallel_mlp", "residual_input", "rms_norm", "row_parallel_linear", "transformer_block",
+    "vocab_parallel_cross_entropy", "vocab_parallel_embedding", "vocab_parallel_logits",
 ]  # fmt: skip
 
 
@@ -152,6 +152,15 @@ def parallel_mlp(x: Value, rules: RulesLike = None, *, ffn: int, activation: str
     output_init."""
     options = {"ffn": ffn, "activation": activation, **options}
     return _with_x(lib.clv_parallel_mlp, "clv_mlp_options", "parallel_mlp", x, rules, options)
+
+
+def parallel_experts(
+    x: Value, rules: RulesLike = None, *, experts: int, top_k: int, ffn: int, activation: str = "silu", **options: Any
+) -> Value:
+    """x [...,M]: a router and the gated MLPs of the top_k experts that it chooses for each row. Options: normalised,
+    shared_ffn, shared_gate, init, output_init."""
+    options = {"experts": experts, "top_k": top_k, "ffn": ffn, "activation": activation, **options}
+    return _with_x(lib.clv_parallel_experts, "clv_experts_options", "parallel_experts", x, rules, options)
 
 
 def parallel_attention(x: Value, rules: RulesLike = None, *, heads: int, **options: Any) -> Value:

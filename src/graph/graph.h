@@ -72,7 +72,8 @@ struct clv_graph {
     struct clv_graph_lora *adapters; /* of weights that layers make (nn/lora.h); NULL: none */
     const struct clv_graph_quantization *quant; /* storage of weights that layers make (nn/stored_weight.h); NULL: dense
                                                    */
-    bool prepacks_weights;                      /* layers store dense weights prepacked, where possible */
+    struct clv_graph_routers *routers; /* those that layers make are recorded (nn/router_losses.h); NULL: not */
+    bool prepacks_weights;             /* layers store dense weights prepacked, where possible */
 };
 
 /* Appends an op: checks the operands, infers the result types, copies attrs. out receives def->n_out values, all

@@ -52,6 +52,12 @@ clv_status clv_graph_check_rules(const clv_graph *graph, clv_error *err)
         for (int i = 0; i < graph->n_logical_axes; i++)
             clv_text_add(&list, "%s%s", i ? ", " : "", graph->logical_axes[i]);
         clv_text_finish(&list);
+        if (strcmp(rule->name, "expert") == 0)
+            return clv_fail(
+                err, CLV_EINVAL,
+                "%s%srule %d splits the experts of a mixture, and this model has none; valid: a mesh without "
+                "an axis of experts",
+                rule->rules, rule->rules[0] ? ": " : "", rule->index + 1);
         return clv_fail(err, CLV_EINVAL, "%s%srule %d: no tensor has the logical axis '%s'; valid: %s", rule->rules,
                         rule->rules[0] ? ": " : "", rule->index + 1, rule->name, names);
     }

@@ -103,7 +103,8 @@ typedef struct clv_op_traits {
     const char *rates_of;
     /* Results may be f32 for operands of 16 bits: the kernel goes by the dtypes of the views. */
     bool accepts_f32_results;
-    /* f32 results for operands of 16 bits are no more exact than these: sums inside are rounded to the operands' dtype. */
+    /* f32 results for operands of 16 bits are no more exact than these: sums inside are rounded to the operands' dtype.
+     * */
     bool rounds_inside;
     /* Precomputation from attributes and shapes: `plan` fills plan_bytes once for a rank's shards, and run_plan
      * replaces `run` for calls with these shards. 0: none. */

@@ -228,6 +228,8 @@ static clv_status config_of(clv_model_config *out, const clv_model_info *s, clv_
     CLV_TRY(check_head_dim(s, err));
     if (s->family && strcmp(s->family, "llama") != 0)
         return clv_fail(err, CLV_EUNSUPPORTED, "a new model of the family %s; valid: llama", s->family);
+    if (s->experts != 0)
+        return clv_fail(err, CLV_EUNSUPPORTED, "a new model with %lld experts; valid: 0", (long long)s->experts);
     if (s->n_eos < 0 || s->n_eos > CLV_MAX_EOS)
         return clv_fail(err, CLV_EINVAL, "%d ids that end a text; valid: 0 to %d", s->n_eos, CLV_MAX_EOS);
     *out = (clv_model_config){.family = &clv_family_llama,
@@ -338,7 +340,11 @@ clv_status clv_model_get_info(const clv_model *m, clv_model_info *out, clv_error
                            .bos = c->bos,
                            .pad = c->pad,
                            .mask = c->mask,
-                           .n_eos = c->n_eos < CLV_MAX_EOS ? c->n_eos : CLV_MAX_EOS};
+                           .n_eos = c->n_eos < CLV_MAX_EOS ? c->n_eos : CLV_MAX_EOS,
+                           .experts = c->experts,
+                           .top_k = c->top_k,
+                           .expert_ffn = c->expert_ffn,
+                           .shared_ffn = c->shared_ffn};
     memcpy(info.eos, c->eos, sizeof info.eos);
     if (m->adapters) {
         const clv_model_part_sizes adapters = count_parts(&m->adapters->config);

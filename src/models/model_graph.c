@@ -5,6 +5,7 @@
 #include "models/families/model_family.h"
 #include "models/weights/weight_storage.h"
 #include "nn/layer_layouts.h"
+#include "nn/router_losses.h"
 #include "ops/builtin_ops.h"
 
 static const clv_init weight_init = {CLV_INIT_NORMAL, 0.02};
@@ -38,6 +39,7 @@ static clv_block_options block_of(const clv_model_config *model, const clv_model
     o.attention.head_dim = model->head_dim;
     o.attention.bias = model->qkv_bias;
     o.attention.output_bias = model->output_bias;
+    o.attention.qk_norm = model->qk_norm ? model->norm_eps : 0;
     o.attention.rope = model->rope;
     o.attention.bidirectional = model->bidirectional;
     o.attention.mask = in->mask;
@@ -52,10 +54,26 @@ static clv_block_options block_of(const clv_model_config *model, const clv_model
     return o;
 }
 
+static clv_experts_options experts_of(const clv_model_config *model)
+{
+    const clv_init into_residual = {CLV_INIT_NORMAL, 0.02 / sqrt(2.0 * (double)model->layers)};
+    return (clv_experts_options){.experts = model->experts,
+                                 .top_k = model->top_k,
+                                 .ffn = model->expert_ffn,
+                                 .activation = model->activation,
+                                 .normalised = model->normalised_choice,
+                                 .shared_ffn = model->shared_ffn,
+                                 .shared_gate = model->shared_ffn > 0,
+                                 .init = weight_init,
+                                 .output_init = into_residual};
+}
+
 clv_value clv_model_blocks(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
                            const clv_model_inputs *in, clv_value x, clv_block_form form)
 {
     clv_block_options block = block_of(model, build, in, form);
+    const clv_experts_options experts = experts_of(model);
+    block.experts = model->experts > 0 ? &experts : NULL;
     clv_key key = key_of_dropout(build, dropout_keys);
     x = clv_dropout(graph, x, build->dropout, key, build->step);
     for (int64_t layer = 0; layer < model->layers; layer++) {
@@ -279,6 +297,22 @@ static bool find_adapter(clv_lora_adapter *out, clv_graph *graph, const char *we
     return clv_graph_ok(graph);
 }
 
+/* Begins to record the routers of a training step whose loss they are part of. */
+static void record_routers(clv_graph_routers *routers, clv_graph *graph, const clv_model_config *model,
+                           const clv_model_build_options *build)
+{
+    *routers = (clv_graph_routers){0};
+    if (!model->adds_router_loss || model->experts == 0 || !clv_valid(build->step))
+        return;
+    routers->room = (int)model->layers;
+    routers->logits = clv_arena_alloc(graph->arena, (size_t)model->layers, sizeof(clv_value));
+    routers->ids = clv_arena_alloc(graph->arena, (size_t)model->layers, sizeof(clv_value));
+    if (routers->logits && routers->ids)
+        graph->routers = routers;
+    else
+        clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the routers of %lld layers", (long long)model->layers);
+}
+
 /* From inputs to hidden states *x, and to logits. */
 static clv_value build_layers(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
                               const clv_model_inputs *in, clv_value *x)
@@ -306,11 +340,14 @@ static clv_value build_layers(clv_graph *graph, const clv_model_config *model, c
     return logits;
 }
 
-clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
-                            clv_value *hidden)
+/* *router_loss: what the routers add to the loss of a training step; CLV_NONE: nothing. */
+static clv_value build_forward(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
+                               clv_value *hidden, clv_value *router_loss)
 {
+    clv_graph_routers routers;
     if (hidden)
         *hidden = CLV_NONE;
+    *router_loss = CLV_NONE;
     if (build->context && model->bidirectional)
         return clv_graph_fail(graph, CLV_EUNSUPPORTED,
                               "a KV cache for a model of the family %s, whose attention is not causal",
@@ -324,7 +361,12 @@ clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, con
         in.offset = offset_input(graph, build);
     const char *scope = graph->scope;
     int from = graph->n_values;
+    record_routers(&routers, graph, model, build);
     clv_value x, logits = build_layers(graph, model, build, &in, &x);
+    graph->routers = NULL;
+    if (routers.n > 0)
+        *router_loss = clv_scale(graph, clv_load_balancing_loss(graph, routers.logits, routers.ids, routers.n, in.mask),
+                                 model->router_loss_factor);
     check_parameters(graph, model, scope, build->quant, build->packs);
     if (build->adapters)
         check_parameters(graph, &build->adapters->config, scope, CLV_QUANT_NONE, false);
@@ -334,10 +376,17 @@ clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, con
     return clv_graph_ok(graph) ? logits : CLV_NONE;
 }
 
+clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
+                            clv_value *hidden)
+{
+    clv_value router_loss;
+    return build_forward(graph, model, build, hidden, &router_loss);
+}
+
 /* Forward and backward passes of the microbatches, one after the other. Gradients are those of the summed losses
- * divided by the number of labels of the whole batch. With FSDP and ZeRO each is reduce-scattered where it is made, and
- * its shard accumulated; others, and all with no_sync, are accumulated as partial sums over the data axes and reduced
- * once, after the last microbatch. */
+ * divided by the number of labels of the whole batch, and of the mean of what routers add. With FSDP and ZeRO each is
+ * reduce-scattered where it is made, and its shard accumulated; others, and all with no_sync, are accumulated as
+ * partial sums over the data axes and reduced once, after the last microbatch. */
 static void gradient_accumulation_step(clv_graph *graph, const clv_model_config *model,
                                        const clv_model_build_options *whole, const clv_update_options *how)
 {
@@ -347,7 +396,7 @@ static void gradient_accumulation_step(clv_graph *graph, const clv_model_config 
     build.n_microbatches = how->accumulate;
     build.batch = whole->batch / how->accumulate;
     for (build.micro = 0; build.micro < build.n_microbatches && clv_graph_ok(graph); build.micro++) {
-        clv_value logits = clv_build_forward(graph, model, &build, NULL);
+        clv_value router_loss, logits = build_forward(graph, model, &build, NULL, &router_loss);
         clv_value labels = token_input(graph, "labels", CLV_I32, &build);
         clv_value rows = clv_cross_entropy(graph, logits, labels, CLV_IGNORE_INDEX);
         clv_value loss = clv_reduce(graph, CLV_SUM, rows, (int[]){0, 1}, 2, false);
@@ -356,6 +405,10 @@ static void gradient_accumulation_step(clv_graph *graph, const clv_model_config 
             trained = clv_build_trainable(graph, &build);
             count = clv_count_labels(graph, step_input(graph, "labels", CLV_I32, &build), CLV_IGNORE_INDEX, dtype);
             share = clv_div(graph, clv_fill(graph, dtype, 0, NULL, 1), count);
+        }
+        if (clv_valid(router_loss)) {
+            router_loss = clv_scale(graph, router_loss, 1.0 / (double)build.n_microbatches);
+            loss = clv_add(graph, loss, clv_mul(graph, router_loss, count));
         }
         clv_gradients_accumulate(graph, loss, share, trained.parameters, trained.n,
                                  how->no_sync ? NULL : trained.shards, build.f32_gradients, trained.gradients);
@@ -373,9 +426,10 @@ static void gradient_accumulation_step(clv_graph *graph, const clv_model_config 
 static void whole_batch_step(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
                              const clv_update_options *how, bool output_grad_norm)
 {
-    clv_value logits = clv_build_forward(graph, model, build, NULL);
+    clv_value router_loss, logits = build_forward(graph, model, build, NULL, &router_loss);
     clv_value labels = token_input(graph, "labels", CLV_I32, build);
     clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORE_INDEX);
+    loss = clv_valid(router_loss) ? clv_add(graph, loss, router_loss) : loss;
     clv_trainable trained = clv_build_trainable(graph, build);
     clv_build_updates(graph, build, &trained, loss, how, output_grad_norm);
     clv_layout scalar = clv_layout_replicated(0);

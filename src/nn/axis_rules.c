@@ -115,48 +115,62 @@ clv_status clv_axis_rules_add(clv_axis_rules *rules, clv_logical_axis name, cons
 
 /* ---- presets ---- */
 
-enum { MAX_PRESET_RULES = 8, MAX_PRESET_NEEDS = 2 };
+enum { MAX_PRESET_RULES = 12, MAX_PRESET_AXES = 2, MAX_PRESET_NEEDS = 2 };
 
 typedef struct preset {
     const char *name;
     const char *needs[MAX_PRESET_NEEDS]; /* required mesh axes; the axes of its rules are otherwise optional */
     struct {
         clv_logical_axis name;
-        const char *axis;
+        const char *axes[MAX_PRESET_AXES];
     } rule[MAX_PRESET_RULES];
-    bool splits_optimizer; /* optimizer state is split over "data" */
+    bool splits_optimizer; /* optimizer state is split over "data" and "expert" */
 } preset;
+
+/* A name over data and expert, and where experts have the axis, over data. */
+#define OVER_DATA(name)                                                                                                \
+    {name, {"data", "expert"}},                                                                                        \
+    {                                                                                                                  \
+        name,                                                                                                          \
+        {                                                                                                              \
+            "data"                                                                                                     \
+        }                                                                                                              \
+    }
+#define ROWS {CLV_EXPERT, {"expert"}}, OVER_DATA(CLV_BATCH)
 
 /* Heads, MLP and vocabulary come before the sequence: where a tensor has one of them, it takes the model axis. */
 #define MEGATRON                                                                                                       \
-    {CLV_BATCH, "data"}, {CLV_HEADS, "model"}, {CLV_KV_HEADS, "model"}, {CLV_MLP, "model"},                            \
+    ROWS, {CLV_HEADS, {"model"}}, {CLV_KV_HEADS, {"model"}}, {CLV_MLP, {"model"}},                                     \
     {                                                                                                                  \
-        CLV_VOCAB, "model"                                                                                             \
+        CLV_VOCAB,                                                                                                     \
+        {                                                                                                              \
+            "model"                                                                                                    \
+        }                                                                                                              \
     }
 
 static const preset default_preset = {.name = "megatron", .rule = {MEGATRON}};
 
 static const preset presets[] = {
-    {.name = "dp", .needs = {"data"}, .rule = {{CLV_BATCH, "data"}}},
-    {.name = "fsdp", .needs = {"data"}, .rule = {{CLV_BATCH, "data"}, {CLV_EMBED_KERNEL, "data"}}},
+    {.name = "dp", .needs = {"data"}, .rule = {ROWS}},
+    {.name = "fsdp", .needs = {"data"}, .rule = {ROWS, OVER_DATA(CLV_EMBED_KERNEL)}},
     {.name = "megatron", .needs = {"model"}, .rule = {MEGATRON}},
-    {.name = "megatron-sp", .needs = {"model"}, .rule = {MEGATRON, {CLV_SEQ, "model"}}},
+    {.name = "megatron-sp", .needs = {"model"}, .rule = {MEGATRON, {CLV_SEQ, {"model"}}}},
     {.name = "fsdp+megatron-sp",
      .needs = {"data", "model"},
-     .rule = {MEGATRON, {CLV_SEQ, "model"}, {CLV_EMBED_KERNEL, "data"}}},
+     .rule = {MEGATRON, {CLV_SEQ, {"model"}}, OVER_DATA(CLV_EMBED_KERNEL)}},
     {.name = "gspmd-2d",
      .needs = {"X", "Y"},
-     .rule = {{CLV_BATCH, "X"},
-              {CLV_MLP, "Y"},
-              {CLV_HEADS, "Y"},
-              {CLV_KV_HEADS, "Y"},
-              {CLV_VOCAB, "Y"},
-              {CLV_EMBED_KERNEL, "X"},
-              {CLV_EMBED, "Y"}}},
+     .rule = {{CLV_BATCH, {"X"}},
+              {CLV_MLP, {"Y"}},
+              {CLV_HEADS, {"Y"}},
+              {CLV_KV_HEADS, {"Y"}},
+              {CLV_VOCAB, {"Y"}},
+              {CLV_EMBED_KERNEL, {"X"}},
+              {CLV_EMBED, {"Y"}}}},
     {.name = "zero1", .needs = {"data"}, .rule = {MEGATRON}, .splits_optimizer = true},
     {.name = "zero1+megatron-sp",
      .needs = {"data", "model"},
-     .rule = {MEGATRON, {CLV_SEQ, "model"}},
+     .rule = {MEGATRON, {CLV_SEQ, {"model"}}},
      .splits_optimizer = true},
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
@@ -167,16 +181,38 @@ static int find_axis(const clv_mesh *mesh, const char *name)
     return clv_mesh_find_name(mesh, name, (int)strlen(name));
 }
 
+/* The mesh's axes among n names. */
+static int find_axes(int *axis, const clv_mesh *mesh, const char *const *names, int n)
+{
+    int found = 0;
+    for (int i = 0; i < n && names[i]; i++) {
+        axis[found] = find_axis(mesh, names[i]);
+        found += axis[found] >= 0;
+    }
+    return found;
+}
+
+/* Whether a rule says the same already. */
+static bool has_rule(const clv_axis_rules *rules, clv_logical_axis name, const int *axis, int n)
+{
+    bool has = false;
+    for (int r = 0; r < rules->n; r++)
+        has = has || (strcmp(rules->rule[r].name, name) == 0 && rules->rule[r].n_axes == n &&
+                      memcmp(rules->rule[r].axis, axis, (size_t)n * sizeof *axis) == 0);
+    return has;
+}
+
 static void add_preset_rules(clv_axis_rules *rules, const preset *p, const clv_mesh *mesh)
 {
-    for (int i = 0; i < MAX_PRESET_RULES && p->rule[i].axis; i++) {
-        int axis = find_axis(mesh, p->rule[i].axis);
-        if (axis >= 0)
-            clv_axis_rules_append(rules, p->rule[i].name, &axis, 1, NULL);
+    static const char *const of_optimizer[] = {"data", "expert"};
+    int axis[MAX_PRESET_AXES];
+    for (int i = 0; i < MAX_PRESET_RULES && p->rule[i].name; i++) {
+        const int n = find_axes(axis, mesh, p->rule[i].axes, MAX_PRESET_AXES);
+        if (n > 0 && !has_rule(rules, p->rule[i].name, axis, n))
+            clv_axis_rules_append(rules, p->rule[i].name, axis, n, NULL);
     }
-    int data = p->splits_optimizer ? find_axis(mesh, "data") : -1;
-    if (data >= 0)
-        rules->optimizer[rules->n_optimizer++] = data;
+    if (p->splits_optimizer)
+        rules->n_optimizer = find_axes(rules->optimizer, mesh, of_optimizer, 2);
 }
 
 /* Whether a rule uses the mesh axis. */
@@ -209,12 +245,12 @@ static void list_preset_axes(clv_text *list)
     const char *seen[CLV_MAX_AXES];
     int n = 0;
     for (int p = 0; p < N_PRESETS; p++)
-        for (int i = 0; i < MAX_PRESET_RULES && presets[p].rule[i].axis; i++) {
-            const char *axis = presets[p].rule[i].axis;
+        for (int i = 0; i < MAX_PRESET_RULES * MAX_PRESET_AXES; i++) {
+            const char *axis = presets[p].rule[i / MAX_PRESET_AXES].axes[i % MAX_PRESET_AXES];
             int k = 0;
-            while (k < n && strcmp(seen[k], axis) != 0)
+            while (k < n && axis && strcmp(seen[k], axis) != 0)
                 k++;
-            if (k < n || n == CLV_MAX_AXES)
+            if (!axis || k < n || n == CLV_MAX_AXES)
                 continue;
             seen[n++] = axis;
             clv_text_add(list, "%s%s", n > 1 ? ", " : "", axis);

@@ -160,8 +160,9 @@ static const char *dim_name(clv_logical_axis name)
     static const struct {
         clv_logical_axis axis;
         const char *name;
-    } names[] = {{CLV_SEQ, "sequence"},      {CLV_EMBED, "width"},        {CLV_EMBED_KERNEL, "width"}, {CLV_MLP, "ffn"},
-                 {CLV_KV_HEADS, "KV heads"}, {CLV_HEAD_DIM, "head size"}, {CLV_VOCAB, "vocabulary"}};
+    } names[] = {{CLV_SEQ, "sequence"},     {CLV_EMBED, "width"},       {CLV_EMBED_KERNEL, "width"},
+                 {CLV_MLP, "ffn"},          {CLV_KV_HEADS, "KV heads"}, {CLV_HEAD_DIM, "head size"},
+                 {CLV_VOCAB, "vocabulary"}, {CLV_EXPERT, "experts"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (clv_logical_axis_equal(name, names[i].axis))
             return names[i].name;
@@ -294,6 +295,18 @@ clv_value clv_nn_enter_parallel_region(clv_graph *graph, clv_value x, const clv_
                        : clv_logical_axis_equal(out, CLV_VOCAB) ? "the input of the logits"
                                                                 : "the input of the product";
     return clv_nn_constrain(graph, x, &inside, rules, what, 1, (clv_logical_axis[]){CLV_EMBED});
+}
+
+clv_value clv_nn_enter_experts(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const char *what)
+{
+    static const clv_logical_axis names[] = {CLV_EXPERT, CLV_MLP};
+    const int rows = clv_graph_type(graph, x).rank - 1;
+    if (rows < 0)
+        return x;
+    clv_layout split = clv_nn_activation(graph, rules, rows, 2, names), inside = clv_layout_replicated(rows + 1);
+    for (int d = 0; d < rows; d++)
+        copy_dim(graph, &inside, d, &split, d);
+    return clv_nn_constrain(graph, x, &inside, rules, what, 1, (clv_logical_axis[]){CLV_UNNAMED});
 }
 
 clv_value clv_nn_leave_parallel_region(clv_graph *graph, clv_value x, const clv_axis_rules *rules)

@@ -63,6 +63,8 @@ clv_value clv_nn_add_bias(clv_graph *graph, clv_value y, const clv_axis_rules *r
  * them. */
 clv_value clv_nn_enter_parallel_region(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
                                        clv_logical_axis out);
+/* Brings x [rows..., whole] to experts: rows as in a tensor that the axes of `expert` and of `mlp` split. */
+clv_value clv_nn_enter_experts(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const char *what);
 /* Brings x out of a tensor-parallel region, to the residual layout (f*, or g*). */
 clv_value clv_nn_leave_parallel_region(clv_graph *graph, clv_value x, const clv_axis_rules *rules);
 

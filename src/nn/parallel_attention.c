@@ -1,4 +1,6 @@
 /* parallel_attention.c - tensor-parallel self-attention: heads sharded, KV heads replicated, KV cache. */
+#include <string.h>
+
 #include "graph/graph.h"
 #include "nn/layer_layouts.h"
 #include "nn/stored_weight.h"
@@ -35,6 +37,33 @@ static clv_value pin_heads(clv_graph *graph, clv_value x, const clv_axis_rules *
     return x;
 }
 
+/* RMSNorm of each head, if there is one. */
+static clv_value norm_heads(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const char *name,
+                            const clv_self_attention_options *o)
+{
+    if (!(o->qk_norm > 0))
+        return x;
+    clv_value gain = clv_nn_parameter(graph, rules, name, clv_graph_type(graph, x).dtype, 1, &o->head_dim,
+                                      (clv_logical_axis[]){CLV_HEAD_DIM}, NULL, (clv_init){CLV_INIT_ONES, 0});
+    return clv_rms_norm(graph, x, gain, o->qk_norm);
+}
+
+/* The same of the keys of kv [B,S,2,K,D]. */
+static clv_value norm_keys(clv_graph *graph, clv_value kv, const clv_axis_rules *rules,
+                           const clv_self_attention_options *o)
+{
+    if (!(o->qk_norm > 0))
+        return kv;
+    const clv_type type = clv_graph_type(graph, kv);
+    const int64_t zeros[5] = {0}, values[5] = {0, 0, 1};
+    int64_t end[5];
+    memcpy(end, type.shape, sizeof end);
+    end[2] = 1;
+    const clv_value keys = norm_heads(graph, clv_slice(graph, kv, zeros, end), rules, "k_norm.weight", o);
+    const clv_value parts[] = {keys, clv_slice(graph, kv, values, type.shape)};
+    return pin_heads(graph, clv_concat(graph, parts, 2, 2), rules, 3, CLV_KV_HEADS);
+}
+
 static clv_value queries(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
                          const clv_self_attention_options *o)
 {
@@ -54,6 +83,7 @@ static clv_value queries(clv_graph *graph, clv_value x, const clv_axis_rules *ru
     pin_heads(graph, q, rules, 2, CLV_HEADS);
     if (o->bias)
         q = clv_nn_add_bias(graph, q, rules, "q.bias", 2, shape + 1, names + 1, &part);
+    q = norm_heads(graph, q, rules, "q_norm.weight", o);
     q = o->rope.theta != 0 ? clv_rope(graph, q, o->offset, &o->rope) : q;
     return pin_heads(graph, q, rules, 2, CLV_HEADS);
 }
@@ -95,6 +125,7 @@ static clv_value keys_values(clv_graph *graph, clv_value x, const clv_axis_rules
     pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
     if (o->bias)
         kv = clv_nn_add_bias(graph, kv, rules, "kv.bias", 3, shape + 1, names + 1, &part);
+    kv = norm_keys(graph, kv, rules, o);
     if (o->rope.theta != 0)
         kv = clv_rope(graph, kv, o->offset, &o->rope);
     return o->context ? update_kv_cache(graph, kv, rules, o) : pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);

@@ -52,8 +52,9 @@ static clv_value add_sublayer(clv_graph *graph, clv_value x, const clv_axis_rule
     bool post = o->form == CLV_BLOCK_BERT;
     clv_graph_push_scope(graph, which == 0 ? "attention" : "mlp");
     clv_value in = post ? x : norm(graph, x, rules, "norm", o);
-    clv_value y = which == 0 ? clv_parallel_attention(graph, in, rules, &o->attention)
-                             : clv_parallel_mlp(graph, in, rules, &o->mlp);
+    clv_value y = which == 0   ? clv_parallel_attention(graph, in, rules, &o->attention)
+                  : o->experts ? clv_parallel_experts(graph, in, rules, o->experts)
+                               : clv_parallel_mlp(graph, in, rules, &o->mlp);
     x = residual(graph, x, y, o, which);
     x = post ? norm(graph, x, rules, "norm", o) : x;
     clv_graph_pop_scope(graph);

@@ -5,9 +5,9 @@
  *
  *   factors: rows pass; experts and ffn reduce(sum); M and top_k whole; linear in weights, and in down
  *
- * A rank with some of the experts adds what these contribute to its rows, so that a split of the experts gives a partial
- * sum: rows are gathered over the axis before, and results are reduce-scattered. Uneven loads cost time, not memory
- * (experts_kernel.h), and no row is dropped. An id outside of [0, E) adds nothing.
+ * A rank with some of the experts adds what these contribute to its rows, so that a split of the experts gives a
+ * partial sum: rows are gathered over the axis before, and results are reduce-scattered. Uneven loads cost time, not
+ * memory (experts_kernel.h), and no row is dropped. An id outside of [0, E) adds nothing.
  *
  * gradient: one op, which recomputes gate and up; linear in d_y.        factors: rows reduce(sum) in d_gate_up and
  *   d_down, experts and ffn in d_x and d_weights; M and top_k whole

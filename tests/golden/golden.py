@@ -35,6 +35,21 @@ def greedy(model, ids):
     return {"greedy.prompt": prompt.to(torch.int32), "greedy.tokens": out[:, 5:].to(torch.int32)}
 
 
+def save_gradients(model, folder):
+    """Under the names of the weights; weights of experts, which modules stack, are saved one by one as save_pretrained
+    does."""
+    gradients = {k: p.grad.contiguous() for k, p in model.named_parameters() if p.grad is not None}
+    if any(".experts." in k for k in gradients):
+        of_gradients = copy.deepcopy(model)
+        for k, p in of_gradients.named_parameters():
+            p.data = gradients[k]
+        of_gradients.save_pretrained(folder)
+        for other in ("config.json", "generation_config.json"):
+            os.remove(os.path.join(folder, other))
+    else:
+        save_file(gradients, os.path.join(folder, "model.safetensors"))
+
+
 def save(name, model, run, inputs):
     """run(model): its output for inputs (as saved), with a loss; hidden_states[-1], if there, is what its head was given."""
     folder, golden = os.path.join(here, name), os.path.join(here, name + "_golden")
@@ -47,8 +62,7 @@ def save(name, model, run, inputs):
         os.remove(generation)
     out = run(model)
     out.loss.backward()
-    gradients = {k: p.grad.contiguous() for k, p in model.named_parameters() if p.grad is not None}
-    save_file(gradients, os.path.join(golden, "model.safetensors"))
+    save_gradients(model, golden)
     values = {"loss": out.loss.reshape(1), **inputs}
     if out.logits is not None:
         values |= {"logits": out.logits, "bf16.rms": bf16_distance(model, run, out.logits, inputs)}
@@ -59,7 +73,7 @@ def save(name, model, run, inputs):
     save_file({k: v.detach().contiguous() for k, v in values.items()}, os.path.join(golden, "values.safetensors"))
 
 
-def save_padded_decoder(name, model, ids):
+def save_padded_decoder(name, model, ids, randomise=randomise_vectors):
     """Rows whole, padded on the right and on the left; positions are columns. Labels stand where they are predicted."""
     mask = torch.ones_like(ids)
     mask[1, 7:] = 0
@@ -74,13 +88,13 @@ def save_padded_decoder(name, model, ids):
         out.loss = torch.nn.functional.cross_entropy(out.logits.flatten(0, 1).float(), labels.flatten())
         return out
 
-    randomise_vectors(model)
+    randomise(model)
     save(name, model, run, {"ids": ids.to(torch.int32), "labels": labels.to(torch.int32), "mask": mask.to(torch.uint8)})
 
 
-def save_decoder(name, model, ids):
+def save_decoder(name, model, ids, randomise=randomise_vectors):
     def run(model):
         return model(input_ids=ids, labels=ids, output_hidden_states=True)
 
-    randomise_vectors(model)
+    randomise(model)
     save(name, model, run, {"ids": ids.to(torch.int32)})

@@ -73,7 +73,8 @@ def whole(values):
 
 def train(name, make, task=causal):
     kind, batch = task(load_file(os.path.join(here, name + "_golden", "values.safetensors")))
-    model = kind.from_pretrained(os.path.join(here, name), dtype=torch.float32, attn_implementation="eager").eval()
+    how = dict(dtype=torch.float32, attn_implementation="eager", experts_implementation="eager")
+    model = kind.from_pretrained(os.path.join(here, name), **how).eval()
     optimizer = make(model.parameters())
     losses, norms = [], []
     for _ in range(STEPS):
@@ -118,6 +119,7 @@ def row(name, optimizer, task, losses, norms):
 rows = [train(name, make) for name in ("llama", "gpt2") for make in (adamw, sgd, lion)]
 rows += [train(name, adamw, padded) for name in ("esm", "esm_norm", "bert")]
 rows += [train(name, adamw, whole) for name in ("esm_whole", "bert")]
+rows += [train(name, adamw) for name in ("mixtral", "mixtral_balanced", "qwen3_moe", "qwen2_moe")]
 with open(os.path.join(here, "train.h"), "w") as out:
     out.write(f"""/* Made by make_train.py: losses and norms of gradients of {STEPS} updates, by torch and transformers. */
 // clang-format off

@@ -36,6 +36,12 @@ static void add_sizes(clv_table *t, const clv_model_info *m)
     clv_table_int(t, "kv_heads", m->kv_heads);
     clv_table_int(t, "head_dim", m->head_dim);
     clv_table_int(t, "ffn", m->ffn);
+    if (m->experts > 0) {
+        clv_table_int(t, "experts", m->experts);
+        clv_table_int(t, "experts_per_token", m->top_k);
+        clv_table_int(t, "expert_ffn", m->expert_ffn);
+        clv_table_int(t, "shared_expert_ffn", m->shared_ffn);
+    }
     clv_table_int(t, "vocab", m->vocab);
     clv_table_int(t, "context", m->max_positions);
     clv_table_text(t, "positions", m->rotary ? "rotary" : "learned");

@@ -102,7 +102,11 @@ static void put_model(screen *s, const clv_plan_report *r)
     put_size(s, "heads", info->heads);
     if (info->kv_heads != info->heads)
         put(s, " (%lld KV)", (long long)info->kv_heads);
-    put_size(s, "ffn", info->ffn);
+    if (info->experts > 0)
+        put(s, ", experts %lld of %lld (%lld a token)", (long long)info->experts, (long long)info->expert_ffn,
+            (long long)info->top_k);
+    else
+        put_size(s, "ffn", info->ffn);
     put_size(s, "vocab", info->vocab);
     end_line(s, 2);
 }

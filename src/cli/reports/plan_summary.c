@@ -45,6 +45,9 @@ void clv_plan_summary_add(clv_table *t, const clv_plan_report *r)
     add_size(t, "kv_heads", info->kv_heads);
     add_size(t, "head_dim", info->head_dim);
     add_size(t, "ffn", info->ffn);
+    add_size(t, "experts", info->experts);
+    add_size(t, "experts_per_token", info->top_k);
+    add_size(t, "expert_ffn", info->expert_ffn);
     add_size(t, "vocab", info->vocab);
     clv_table_int(t, "batch", o->batch);
     clv_table_int(t, "seq", o->seq);

@@ -33,8 +33,8 @@ static void score(const clv_router_args *a, double *s, const double *logits)
         s[e] /= sum;
 }
 
-/* The k largest of n, largest first, of equal ones the first; `taken` marks those that may not be chosen, and then those
- * that were. */
+/* The k largest of n, largest first, of equal ones the first; `taken` marks those that may not be chosen, and then
+ * those that were. */
 static void choose(int32_t *out, int64_t k, const double *x, int64_t n, bool *taken)
 {
     for (int64_t j = 0; j < k; j++) {

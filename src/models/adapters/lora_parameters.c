@@ -28,8 +28,8 @@ bool clv_lora_next_module(clv_lora_module *m, const clv_model_config *base)
     int k = m->row ? m->k + 1 : 0;
     for (; row->name; row++, k = 0) {
         const char *tensor = k < 2 ? clv_parameter_row_tensor(row, k) : NULL;
-        if (!tensor || row->form == CLV_PARAMETER_AS_IS || !row->in[0] || !end_of_module(row->name) ||
-            !end_of_module(tensor) || !clv_parameter_row_is_present(row, base))
+        if (!tensor || row->form == CLV_PARAMETER_AS_IS || !row->in[0] || clv_parameter_row_is_of_experts(row) ||
+            !end_of_module(row->name) || !end_of_module(tensor) || !clv_parameter_row_is_present(row, base))
             continue;
         *m = (clv_lora_module){.row = row, .k = k, .tensor = tensor, .end = end_of_module(tensor)};
         for (m->last = m->end; m->last > tensor && m->last[-1] != '.';)

@@ -145,7 +145,7 @@ clv_status clv_model_for_each_tensor(const clv_model *model, clv_expected_tensor
     CLV_TRY(clv_require(model && take, __func__, "a model, and what takes its tensors", err));
     for (int64_t i = 0; i < clv_model_parameter_count(&model->config); i++) {
         clv_parameter p = clv_model_parameter_at(&model->config, i);
-        for (int k = 0; k < clv_parameter_tensor_count(&p); k++) {
+        for (int k = 0; k < clv_parameter_tensor_count(&model->config, &p); k++) {
             clv_model_tensor tensor = clv_parameter_tensor(&model->config, &p, k);
             take(arg, tensor.name, tensor.rank, tensor.shape);
         }

@@ -31,6 +31,11 @@ static bool lacks_qkv_bias(const clv_model_config *m)
     return !m->qkv_bias;
 }
 
+static bool lacks_qk_norm(const clv_model_config *m)
+{
+    return !m->qk_norm;
+}
+
 static bool lacks_mlp_bias(const clv_model_config *m)
 {
     return !m->mlp_bias;
@@ -68,7 +73,7 @@ static const kind kinds[] = {
      "*.weight.quant_* *.weight.nested_* *.SCB",
      quantised, REJECTED, NULL},
     {"*.lora_* *.base_layer.* *.modules_to_save.*", adapters, REJECTED, NULL},
-    {"*.q_norm.* *.k_norm.*", head_norms, REJECTED, NULL},
+    {"*.q_norm.* *.k_norm.*", head_norms, REJECTED, lacks_qk_norm},
     {"*.weight_orig *.weight_g *.weight_v *.parametrizations.*", other_form, REJECTED, NULL},
     {"*rotary_emb.inv_freq", "rotary frequencies are those of config.json", UNUSED, NULL},
     {"*rotary_emb.*_cached", "rotary frequencies are those of config.json", UNUSED, NULL},

@@ -9,12 +9,14 @@
 
 #include "models/families/model_family.h"
 
-#define FORM     "llama mistral qwen2"
-#define DECODERS "llama mistral qwen2 gpt2"
+#define EXPERTS  "mixtral qwen2_moe qwen3_moe"
+#define QWENS    "qwen2_moe qwen3_moe"
+#define FORM     "llama mistral qwen2 " EXPERTS
+#define DECODERS "gpt2 " FORM
 #define ENCODERS "esm bert"
-#define ROTARY   "llama mistral qwen2 esm"
+#define ROTARY   "esm " FORM
 #define LEARNED  "gpt2 bert"
-#define NOT_GPT2 "llama mistral qwen2 esm bert"
+#define NOT_GPT2 "esm bert " FORM
 
 static const clv_config_keys config_keys[] = {
     /* ---- of every family ---- */
@@ -47,6 +49,13 @@ static const clv_config_keys config_keys[] = {
     {CLV_CONFIG_KEY_MUST_BE_TRUE, "gpt2", true, "scale_attn_weights"},
     {CLV_CONFIG_KEY_MUST_BE_FALSE, "gpt2", false, "scale_attn_by_inverse_layer_idx reorder_and_upcast_attn"},
     {CLV_CONFIG_KEY_READ, "llama", false, "attention_bias mlp_bias"},
+    {CLV_CONFIG_KEY_READ, "qwen3_moe", true, "attention_bias"},
+    {CLV_CONFIG_KEY_READ, "qwen2_moe", true, "qkv_bias shared_expert_intermediate_size"},
+    {CLV_CONFIG_KEY_READ, EXPERTS, true,
+     "num_experts num_local_experts num_experts_per_tok output_router_logits router_aux_loss_coef"},
+    {CLV_CONFIG_KEY_READ, "mixtral", true, "router_jitter_noise"},
+    {CLV_CONFIG_KEY_READ, QWENS, true, "moe_intermediate_size norm_topk_prob decoder_sparse_step"},
+    {CLV_CONFIG_KEY_MUST_BE_UNSET, QWENS, false, "mlp_only_layers"},
     {CLV_CONFIG_KEY_IGNORED, "llama", false, "pretraining_tp"}, /* the same sums in another order */
     {CLV_CONFIG_KEY_READ, "esm", false, "emb_layer_norm_before token_dropout mask_token_id"},
     {CLV_CONFIG_KEY_MUST_BE_FALSE, "esm", false, "is_folding_model"},
@@ -63,6 +72,9 @@ static const clv_config_keys config_keys[] = {
     {CLV_CONFIG_KEY_MUST_BE_TRUE, DECODERS, false, "is_causal"},
     {CLV_CONFIG_KEY_MUST_BE_FALSE, ENCODERS, false, "is_causal is_decoder"},
     {CLV_CONFIG_KEY_IGNORED, DECODERS, false, "is_decoder"},
+    {CLV_CONFIG_KEY_MUST_BE_FALSE, QWENS, true, "use_sliding_window"},
+    {CLV_CONFIG_KEY_IGNORED, QWENS, false, "sliding_window max_window_layers"}, /* without it */
+    {CLV_CONFIG_KEY_MUST_BE_UNSET, "mixtral qwen3_moe", false, "layer_types"},  /* models have none; a cache would */
     {CLV_CONFIG_KEY_READ, FORM, false, "sliding_window layer_types"},
     /* GPT-2 has no windows, but transformers' cache would have them */
     {CLV_CONFIG_KEY_MUST_BE_UNSET, "gpt2", false, "sliding_window layer_types"},

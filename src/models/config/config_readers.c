@@ -182,7 +182,7 @@ clv_status clv_config_rope(clv_model_config *c, const json_t *o, bool scaled, co
     json_t *old = json_object_get(o, "rope_scaling");
     bool empty = old == NULL || json_is_null(old) || (json_is_object(old) && json_object_size(old) == 0);
 
-    c->rope.theta = 10000;
+    c->rope.theta = c->rope.theta > 0 ? c->rope.theta : 10000;
     CLV_TRY(clv_json_get_real(&c->rope.theta, o, "rope_theta", CLV_JSON_OPTIONAL, 1e-3, 1e12, where, err));
     CLV_TRY(check_share(o, where, err));
     return read_rope(&c->rope, o, empty ? "rope_parameters" : "rope_scaling", scaled, where, err);

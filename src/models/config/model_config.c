@@ -114,6 +114,9 @@ static clv_status check_sizes(const clv_model_config *c, clv_status code, const 
     if (c->kv_heads > c->heads || c->heads % c->kv_heads != 0)
         return clv_fail(err, code, "%s: \"num_key_value_heads\" %lld must divide \"num_attention_heads\" %lld", where,
                         (long long)c->kv_heads, (long long)c->heads);
+    if (c->top_k > c->experts)
+        return clv_fail(err, code, "%s: \"num_experts_per_tok\" %lld is more than the %lld experts", where,
+                        (long long)c->top_k, (long long)c->experts);
     if (c->rope.theta > 0 && c->head_dim % 2 != 0)
         return clv_fail(err, code, "%s: \"head_dim\" %lld must be even: rotary embedding turns pairs", where,
                         (long long)c->head_dim);

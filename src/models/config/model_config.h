@@ -14,7 +14,7 @@
 typedef struct clv_model_family clv_model_family;
 
 /* Limits far above any model. */
-enum { CLV_MAX_LAYERS = 10000, CLV_CONFIG_EOS = 512 };
+enum { CLV_MAX_LAYERS = 10000, CLV_CONFIG_EOS = 512, CLV_MAX_EXPERTS = 2048 };
 
 typedef struct clv_model_config {
     const clv_model_family *family;
@@ -33,8 +33,16 @@ typedef struct clv_model_config {
         windowed[(CLV_MAX_LAYERS + 7) / 8]; /* bit i % 8 of byte i / 8: layer i is windowed (clv_model_config_window) */
     clv_unary_kind activation;              /* of the MLP */
     bool qkv_bias, output_bias, mlp_bias;
-    bool bidirectional;          /* an encoder: attention is not causal */
-    bool headless;               /* no head: hidden states, no logits */
+    bool bidirectional;     /* an encoder: attention is not causal */
+    bool headless;          /* no head: hidden states, no logits */
+    bool qk_norm;           /* RMSNorm of each head of queries and keys */
+    int64_t experts;        /* E, in the place of the MLP; 0: none */
+    int64_t top_k;          /* experts that a row chooses */
+    int64_t expert_ffn;     /* X, width of one */
+    int64_t shared_ffn;     /* S, width of the one that every row has; 0: none */
+    bool normalised_choice; /* weights of the chosen experts add up to 1 */
+    bool adds_router_loss;  /* training adds router_loss_factor times the load-balancing loss */
+    double router_loss_factor;
     int64_t token_types;         /* BERT: rows of the table of token types */
     bool tie_word_embeddings;    /* the output projection is the embedding */
     bool embedding_norm;         /* LayerNorm after the embedding */
@@ -48,7 +56,7 @@ typedef struct clv_model_config {
 } clv_model_config;
 
 extern const clv_model_family clv_family_llama, clv_family_mistral, clv_family_qwen2, clv_family_gpt2, clv_family_esm,
-    clv_family_bert;
+    clv_family_bert, clv_family_mixtral, clv_family_qwen2_moe, clv_family_qwen3_moe;
 
 /* The model_type: "llama". */
 const char *clv_model_config_model_type(const clv_model_config *model);

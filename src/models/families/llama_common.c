@@ -27,7 +27,8 @@ clv_status clv_llama_read_config(clv_model_config *c, const json_t *o, int64_t k
 
     if (c->max_positions == 0) /* transformers' defaults */
         c->max_positions = 2048;
-    c->norm_eps = 1e-6;
+    if (c->norm_eps == 0)
+        c->norm_eps = 1e-6;
     c->activation = CLV_SILU;
     CLV_TRY(clv_config_sizes(sizes, sizeof sizes / sizeof sizes[0], o, where, err));
     if (c->kv_heads == 0) /* null is as many as query heads even where the default is another */
@@ -139,19 +140,7 @@ clv_value clv_llama_hidden_states(clv_graph *graph, const clv_model_config *mode
 }
 
 const clv_parameter_row clv_llama_parameters[] = {
-    {"embed.weight", "model.embed_tokens.weight", CLV_PARAMETER_AS_IS, "", .out = "VM"},
-    {"layers.%.attention.norm.weight", "model.layers.%.input_layernorm.weight", CLV_PARAMETER_AS_IS, "", .out = "M"},
-    {"layers.%.attention.q.weight", "model.layers.%.self_attn.q_proj.weight", CLV_PARAMETER_LINEAR, "M", .out = "HD"},
-    {"layers.%.attention.kv.weight", "model.layers.%.self_attn.k_proj.weight", CLV_PARAMETER_LINEAR, "M", .out = "KD",
-     .second_tensor = "model.layers.%.self_attn.v_proj.weight"},
-    {"layers.%.attention.q.bias", "model.layers.%.self_attn.q_proj.bias", CLV_PARAMETER_LINEAR, "", .out = "HD",
-     .when = clv_model_has_qkv_bias},
-    {"layers.%.attention.kv.bias", "model.layers.%.self_attn.k_proj.bias", CLV_PARAMETER_LINEAR, "", .out = "KD",
-     .when = clv_model_has_qkv_bias, .second_tensor = "model.layers.%.self_attn.v_proj.bias"},
-    {"layers.%.attention.o.bias", "model.layers.%.self_attn.o_proj.bias", CLV_PARAMETER_AS_IS, "", .out = "M",
-     .when = clv_model_has_output_bias},
-    {"layers.%.attention.o.weight", "model.layers.%.self_attn.o_proj.weight", CLV_PARAMETER_LINEAR, "HD", .out = "M"},
-    {"layers.%.mlp.norm.weight", "model.layers.%.post_attention_layernorm.weight", CLV_PARAMETER_AS_IS, "", .out = "M"},
+    CLV_LLAMA_ATTENTION_ROWS,
     {"layers.%.mlp.gate_up.weight", "model.layers.%.mlp.gate_proj.weight", CLV_PARAMETER_LINEAR, "M", .out = "F",
      .second_tensor = "model.layers.%.mlp.up_proj.weight"},
     {"layers.%.mlp.gate_up.bias", "model.layers.%.mlp.gate_proj.bias", CLV_PARAMETER_LINEAR, "", .out = "F",
@@ -159,7 +148,6 @@ const clv_parameter_row clv_llama_parameters[] = {
     {"layers.%.mlp.down.bias", "model.layers.%.mlp.down_proj.bias", CLV_PARAMETER_AS_IS, "", .out = "M",
      .when = clv_model_has_mlp_bias},
     {"layers.%.mlp.down.weight", "model.layers.%.mlp.down_proj.weight", CLV_PARAMETER_LINEAR, "F", .out = "M"},
-    {"final_norm.weight", "model.norm.weight", CLV_PARAMETER_AS_IS, "", .out = "M"},
-    {"lm_head.weight", "lm_head.weight", CLV_PARAMETER_LINEAR, "M", .out = "V", .when = clv_config_has_own_lm_head},
+    CLV_LLAMA_LAST_ROWS,
     {0},
 };

@@ -22,3 +22,24 @@ void clv_llama_write_windows(json_t *object, const clv_model_config *model);
 clv_value clv_llama_hidden_states(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
                                   const clv_model_inputs *in);
 extern const clv_parameter_row clv_llama_parameters[];
+
+/* Rows of parameter tables: before those of the MLP, and after them. */
+// clang-format off
+#define CLV_LLAMA_ATTENTION_ROWS                                                                                       \
+    {"embed.weight", "model.embed_tokens.weight", CLV_PARAMETER_AS_IS, "", .out = "VM"},                               \
+    {"layers.%.attention.norm.weight", "model.layers.%.input_layernorm.weight", CLV_PARAMETER_AS_IS, "", .out = "M"},  \
+    {"layers.%.attention.q.weight", "model.layers.%.self_attn.q_proj.weight", CLV_PARAMETER_LINEAR, "M", .out = "HD"}, \
+    {"layers.%.attention.kv.weight", "model.layers.%.self_attn.k_proj.weight", CLV_PARAMETER_LINEAR, "M", .out = "KD", \
+     .second_tensor = "model.layers.%.self_attn.v_proj.weight"},                                                       \
+    {"layers.%.attention.q.bias", "model.layers.%.self_attn.q_proj.bias", CLV_PARAMETER_LINEAR, "", .out = "HD",       \
+     .when = clv_model_has_qkv_bias},                                                                                  \
+    {"layers.%.attention.kv.bias", "model.layers.%.self_attn.k_proj.bias", CLV_PARAMETER_LINEAR, "", .out = "KD",      \
+     .when = clv_model_has_qkv_bias, .second_tensor = "model.layers.%.self_attn.v_proj.bias"},                         \
+    {"layers.%.attention.o.bias", "model.layers.%.self_attn.o_proj.bias", CLV_PARAMETER_AS_IS, "", .out = "M",         \
+     .when = clv_model_has_output_bias},                                                                               \
+    {"layers.%.attention.o.weight", "model.layers.%.self_attn.o_proj.weight", CLV_PARAMETER_LINEAR, "HD", .out = "M"}, \
+    {"layers.%.mlp.norm.weight", "model.layers.%.post_attention_layernorm.weight", CLV_PARAMETER_AS_IS, "", .out = "M"}
+#define CLV_LLAMA_LAST_ROWS                                                                                            \
+    {"final_norm.weight", "model.norm.weight", CLV_PARAMETER_AS_IS, "", .out = "M"},                                   \
+    {"lm_head.weight", "lm_head.weight", CLV_PARAMETER_LINEAR, "M", .out = "V", .when = clv_config_has_own_lm_head}
+// clang-format on

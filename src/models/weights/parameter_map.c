@@ -53,13 +53,23 @@ bool clv_model_has_mlp_bias(const clv_model_config *model)
     return model->mlp_bias;
 }
 
+bool clv_model_has_qk_norm(const clv_model_config *model)
+{
+    return model->qk_norm;
+}
+
+bool clv_model_has_shared_expert(const clv_model_config *model)
+{
+    return model->shared_ffn > 0;
+}
+
 /* Parts of the parameter; several are a dimension between in and out. */
 static int parts_of(const clv_parameter_row *row)
 {
     return row->second_tensor ? 2 : row->take > 1 ? row->take : 1;
 }
 
-/* Tensors that store it: one for each part, or one for all. */
+/* Tensors that store it, or each of its experts: one for each part, or one for all. */
 static int tensors_of(const clv_parameter_row *row)
 {
     return row->second_tensor ? 2 : 1;
@@ -111,9 +121,19 @@ static int64_t extent(const clv_model_config *c, char letter)
     const struct {
         char letter;
         int64_t size;
-    } sizes[] = {{'V', c->vocab},         {'M', c->hidden},      {'H', c->heads},
-                 {'K', c->kv_heads},      {'D', c->head_dim},    {'F', c->ffn},
-                 {'P', c->max_positions}, {'T', c->token_types}, {'R', c->adapter_rank}};
+    } sizes[] = {{'V', c->vocab},
+                 {'M', c->hidden},
+                 {'H', c->heads},
+                 {'K', c->kv_heads},
+                 {'D', c->head_dim},
+                 {'F', c->ffn},
+                 {'P', c->max_positions},
+                 {'T', c->token_types},
+                 {'R', c->adapter_rank},
+                 {'E', c->experts},
+                 {'X', c->expert_ffn},
+                 {'S', c->shared_ffn},
+                 {'1', 1}};
     int i = 0;
 
     while (sizes[i].letter != letter)
@@ -138,15 +158,20 @@ int64_t clv_model_dims_elems(const clv_model_config *c, const char *letters)
 
 /* ---- names ---- */
 
-/* Replaces % by the layer. */
-static void fill_name(char *name, size_t size, const char *pattern, int64_t layer)
+/* Replaces the mark, % or #, by a number. */
+static void fill_in(char *name, size_t size, const char *pattern, char what, int64_t number)
 {
-    const char *mark = strchr(pattern, '%');
+    const char *mark = strchr(pattern, what);
 
     if (mark == NULL)
         snprintf(name, size, "%s", pattern);
     else
-        snprintf(name, size, "%.*s%lld%s", (int)(mark - pattern), pattern, (long long)layer, mark + 1);
+        snprintf(name, size, "%.*s%lld%s", (int)(mark - pattern), pattern, (long long)number, mark + 1);
+}
+
+static void fill_name(char *name, size_t size, const char *pattern, int64_t layer)
+{
+    fill_in(name, size, pattern, '%', layer);
 }
 
 clv_parameter clv_parameter_of_row(const clv_model_config *c, const clv_parameter_row *row, int64_t layer)
@@ -154,7 +179,8 @@ clv_parameter clv_parameter_of_row(const clv_model_config *c, const clv_paramete
     clv_parameter p = {.row = row, .layer = layer};
 
     fill_name(p.name, sizeof p.name, row->name, layer);
-    p.rank = append(p.shape, 0, c, row->in);
+    p.rank = append(p.shape, 0, c, row->by_expert ? "E" : "");
+    p.rank = append(p.shape, p.rank, c, row->in);
     if (parts_of(row) > 1)
         p.shape[p.rank++] = parts_of(row);
     p.rank = append(p.shape, p.rank, c, row->out);
@@ -246,7 +272,11 @@ bool clv_model_parameter_with_suffix(clv_parameter *out, const clv_model_config 
 
 static void tensor_name(char name[CLV_TENSOR_NAME_SIZE], const clv_parameter *p, int tensor)
 {
-    fill_name(name, CLV_TENSOR_NAME_SIZE, clv_parameter_row_tensor(p->row, tensor), p->layer);
+    const int each = tensors_of(p->row);
+    char pattern[CLV_TENSOR_NAME_SIZE];
+
+    fill_name(pattern, sizeof pattern, clv_parameter_row_tensor(p->row, tensor % each), p->layer);
+    fill_in(name, CLV_TENSOR_NAME_SIZE, pattern, '#', tensor / each);
 }
 
 /* TensorFlow's names of norms, in old checkpoints and in some that transformers 5 writes. */
@@ -319,20 +349,22 @@ clv_status clv_model_find_tensor(const clv_safetensor **out, const clv_weights *
     return CLV_OK;
 }
 
-/* Whether the name matches the pattern, with a number for %. */
+/* Whether the name matches the pattern, with numbers for % and #. */
 static bool fits(int64_t *layer, const char *pattern, const char *name)
 {
-    const char *mark = strchr(pattern, '%'), *digits;
-    char *end;
-
     *layer = -1;
-    if (mark == NULL)
-        return strcmp(pattern, name) == 0;
-    digits = name + (mark - pattern);
-    if (strncmp(pattern, name, (size_t)(mark - pattern)) != 0 || *digits < '0' || *digits > '9')
-        return false;
-    *layer = strtoll(digits, &end, 10);
-    return strcmp(end, mark + 1) == 0;
+    for (;;) {
+        const size_t n = strcspn(pattern, "%#");
+        char *end;
+        if (pattern[n] == '\0')
+            return strcmp(pattern, name) == 0;
+        if (strncmp(pattern, name, n) != 0 || name[n] < '0' || name[n] > '9')
+            return false;
+        const int64_t number = strtoll(name + n, &end, 10);
+        *layer = pattern[n] == '%' ? number : *layer;
+        pattern += n + 1;
+        name = end;
+    }
 }
 
 static bool is_tensor(int64_t *layer, const clv_model_config *c, const char *name)
@@ -411,9 +443,15 @@ static int tensor_shape(int64_t *shape, const clv_model_config *c, const clv_par
 
 /* ---- tensors ---- */
 
-int clv_parameter_tensor_count(const clv_parameter *p)
+/* The number of tensors that the row adds to a file, if the model has it. */
+static int tensor_count(const clv_model_config *c, const clv_parameter_row *row)
 {
-    return shares_tensor(p->row) ? 0 : tensors_of(p->row);
+    return shares_tensor(row) ? 0 : tensors_of(row) * (row->by_expert ? (int)extent(c, 'E') : 1);
+}
+
+int clv_parameter_tensor_count(const clv_model_config *c, const clv_parameter *p)
+{
+    return tensor_count(c, p->row);
 }
 
 clv_model_tensor clv_parameter_tensor(const clv_model_config *c, const clv_parameter *p, int i)
@@ -426,7 +464,8 @@ clv_model_tensor clv_parameter_tensor(const clv_model_config *c, const clv_param
 }
 
 /* The view of a row's tensor that separates the parameter's dimensions: [(of,) out..., in...] of a linear form, else
- * [in..., (of,) out...]. ours[d]: the parameter's dimension; -1: the parts of a fused tensor. Returns the rank. */
+ * [in..., (of,) out...]. ours[d]: the parameter's dimension, or that of an expert's part of it; -1: the parts of a
+ * fused tensor. Returns the rank. */
 static int view_of(int64_t *view, int *ours, const clv_model_config *c, const clv_parameter_row *row)
 {
     const bool linear = row->form == CLV_PARAMETER_LINEAR;
@@ -450,7 +489,11 @@ static int view_of(int64_t *view, int *ours, const clv_model_config *c, const cl
 
 int clv_model_tensor_view(int64_t *view, int *ours, const clv_model_config *c, const clv_model_tensor *tensor)
 {
-    return view_of(view, ours, c, tensor->parameter.row);
+    const int rank = view_of(view, ours, c, tensor->parameter.row);
+
+    for (int d = 0; d < rank && tensor->parameter.row->by_expert; d++)
+        ours[d]++;
+    return rank;
 }
 
 /* ---- moving boxes ---- */
@@ -594,35 +637,69 @@ static clv_status check_box(const clv_parameter *p, const clv_shard *box, clv_er
 
 static int64_t tensor_index(const clv_model_config *c, const clv_parameter *p);
 
-/* Moves a box of a linear form, part by part: reads it, or writes it if there is a writer. */
-static clv_status move_transposed(strip_move *m, const clv_shard *box, clv_error *err)
+/* Moves part `part` of a box of a linear form. first_tensor: the number of the parameter's, or the expert's, first
+ * tensor; row: the box's rows before it. Returns the part's rows in *rows. */
+static clv_status move_part(const strip_move *m, const clv_shard *box, int part, int first_tensor, int64_t row,
+                            int64_t *rows, clv_error *err)
 {
     const clv_parameter *p = m->parameter;
-    clv_status status = CLV_OK;
-    int64_t row = 0;
+    const int number = first_tensor + (p->row->of > 0 ? 0 : part);
+    const transfer t = plan(m->config, p->row, box, part);
+    const clv_safetensor *tensor = NULL;
+    char name[CLV_TENSOR_NAME_SIZE];
+    clv_shard strip;
+    int64_t at = 0, before = 0;
 
-    m->buffer = strip_buffer(m->config, p->row, box);
-    if (m->buffer == NULL)
-        return clv_fail_memory(err, p->name, STRIP_BYTES);
-    for (int part = 0; status == CLV_OK && part < parts_of(p->row); part++) {
-        const int number = p->row->of > 0 ? 0 : part;
-        char name[CLV_TENSOR_NAME_SIZE];
-        const clv_safetensor *tensor = NULL;
-        clv_shard strip;
-        int64_t at = 0, before = 0;
-        if (!has_part(box, p->row, part))
-            continue;
-        const transfer t = plan(m->config, p->row, box, part);
-        tensor_name(name, p, number);
-        if (m->writer == NULL)
-            status = clv_model_find_tensor(&tensor, m->weights, m->config, name, err);
-        while (status == CLV_OK && next_strip(&strip, &before, &t, &at))
-            status = m->writer == NULL ? read_strip(m, tensor, &t, &strip, before, row, err)
-                                       : write_strip(m, tensor_index(m->config, p) + number, &t, &strip, before, err);
-        row += t.out_elems;
+    tensor_name(name, p, number);
+    if (m->writer == NULL)
+        CLV_TRY(clv_model_find_tensor(&tensor, m->weights, m->config, name, err));
+    while (next_strip(&strip, &before, &t, &at))
+        CLV_TRY(m->writer == NULL ? read_strip(m, tensor, &t, &strip, before, row, err)
+                                  : write_strip(m, tensor_index(m->config, p) + number, &t, &strip, before, err));
+    *rows = t.out_elems;
+    return CLV_OK;
+}
+
+/* Moves all parts of a box [in..., (part,) out...]. */
+static clv_status move_parts(const strip_move *m, const clv_shard *box, int first_tensor, int64_t *row, clv_error *err)
+{
+    for (int part = 0; part < parts_of(m->parameter->row); part++) {
+        int64_t rows = 0;
+        if (has_part(box, m->parameter->row, part))
+            CLV_TRY(move_part(m, box, part, first_tensor, *row, &rows, err));
+        *row += rows;
     }
-    free(m->buffer);
-    return status;
+    return CLV_OK;
+}
+
+/* A box of a parameter by expert without its first dimension. */
+static clv_shard box_of_expert(const clv_shard *box)
+{
+    clv_shard one = {.rank = box->rank - 1};
+
+    memcpy(one.lo, box->lo + 1, (size_t)one.rank * sizeof *one.lo);
+    memcpy(one.hi, box->hi + 1, (size_t)one.rank * sizeof *one.hi);
+    return one;
+}
+
+/* Moves a box of a linear form, expert by expert and part by part: reads it, or writes it if there is a writer. */
+static clv_status move_transposed(strip_move *m, const clv_shard *box, clv_error *err)
+{
+    const clv_parameter_row *row = m->parameter->row;
+    const clv_shard one = row->by_expert ? box_of_expert(box) : *box;
+    const size_t bytes = (size_t)clv_shard_elems(&one) * clv_dtype_size(m->dtype);
+    const int64_t lo = row->by_expert ? box->lo[0] : 0, hi = row->by_expert ? box->hi[0] : 1;
+    CLV_FREED void *buffer = m->buffer = strip_buffer(m->config, row, &one);
+    int64_t rows = 0;
+
+    if (buffer == NULL)
+        return clv_fail_memory(err, m->parameter->name, STRIP_BYTES);
+    for (int64_t e = lo; e < hi; e++) {
+        CLV_TRY(move_parts(m, &one, (int)e * tensors_of(row), &rows, err));
+        m->out = m->out ? m->out + bytes : NULL;
+        m->data = m->data ? m->data + bytes : NULL;
+    }
+    return CLV_OK;
 }
 
 static clv_status read_in_order(const clv_weights *w, const clv_model_config *c, const clv_parameter *p,
@@ -654,14 +731,14 @@ clv_status clv_model_read_parameter(const clv_weights *w, const clv_model_config
 
 /* ---- rows along `in` ---- */
 
-/* The parameter's box [in..., (part,) out...] of a box [(part,) out..., in...]. */
+/* The parameter's box [(E,) in..., (part,) out...] of a box [(E,) (part,) out..., in...]. */
 static clv_shard box_of_ours(const clv_parameter *p, const clv_shard *rows)
 {
-    int n_in = (int)strlen(p->row->in);
+    int n_in = (int)strlen(p->row->in), stacked = p->row->by_expert;
     clv_shard box = {.rank = p->rank};
 
     for (int d = 0; d < p->rank; d++) {
-        int from = d < n_in ? p->rank - n_in + d : d - n_in;
+        int from = d < stacked ? d : d < stacked + n_in ? p->rank - n_in + d - stacked : d - n_in;
         box.lo[d] = rows->lo[from];
         box.hi[d] = rows->hi[from];
     }
@@ -741,7 +818,7 @@ clv_status clv_model_read_rows(const clv_weights *w, const clv_model_config *c, 
 /* The number of tensors that the row adds to a file. */
 static int64_t new_tensors(const clv_parameter_row *row, const clv_model_config *c)
 {
-    return clv_parameter_row_is_present(row, c) ? clv_parameter_tensor_count(&(clv_parameter){.row = row}) : 0;
+    return clv_parameter_row_is_present(row, c) ? tensor_count(c, row) : 0;
 }
 
 /* The row that adds the tensor: for a later part of a fused tensor, the row of its first part. */
@@ -807,7 +884,7 @@ static clv_status begin_tensors(clv_safetensors_writer **out, const clv_model_co
                                 int64_t n_more, clv_error *err)
 {
     int64_t n_parameters = clv_model_parameter_count(c), n = 0;
-    size_t room = (size_t)(2 * n_parameters + c->layers + n_more) + 1;
+    size_t room = (size_t)(clv_model_tensor_count(c) + c->layers + n_more) + 1;
     clv_tensor_spec *specs = calloc(room, sizeof *specs);
     char(*names)[PREFIXED_NAME_SIZE] = calloc(room, sizeof *names);
     clv_status status;
@@ -819,7 +896,7 @@ static clv_status begin_tensors(clv_safetensors_writer **out, const clv_model_co
     }
     for (int64_t i = 0; i < n_parameters; i++) {
         clv_parameter p = clv_model_parameter_at(c, i);
-        for (int i_tensor = 0; i_tensor < clv_parameter_tensor_count(&p); i_tensor++, n++) {
+        for (int i_tensor = 0; i_tensor < clv_parameter_tensor_count(c, &p); i_tensor++, n++) {
             clv_model_tensor t = clv_parameter_tensor(c, &p, i_tensor);
             snprintf(names[n], sizeof names[n], "%s%s", prefix, t.name);
             specs[n] = (clv_tensor_spec){.name = names[n], .dtype = dtype, .rank = t.rank};

@@ -2,8 +2,9 @@
  * of them.
  *
  * A row of a family's table says how checkpoints store a parameter. Its dimensions are letters: V vocabulary, M hidden,
- * H heads, K KV heads, D head size, F feed-forward, P positions, T token types, R rank of adapters. In tensors of the
- * forms LINEAR and CONV1D, `in` and `out` are flattened to one dimension each.
+ * H heads, K KV heads, D head size, F feed-forward, P positions, T token types, R rank of adapters, E experts, X width
+ * of an expert, S of the shared expert, 1 one. In tensors of the forms LINEAR and CONV1D, `in` and `out` are flattened
+ * to one dimension each.
  *
  *   form                  parameter      tensor
  *   CLV_PARAMETER_AS_IS   [out]          [out]
@@ -12,6 +13,8 @@
  *                         [in, n, out]   n parts, from `first` on, of the rows of a fused tensor [of * out, in]
  *   CLV_PARAMETER_CONV1D  [in, out]      [in, out] (GPT-2)
  *                         [in, n, out]   n parts, from `first` on, of the columns of a fused tensor [in, of * out]
+ *
+ * A row by expert is the parameter [E, ...] of E such tensors, or pairs of tensors, one for each expert.
  *
  * If n is 1, it is not a dimension of the parameter. Rotary embeddings have the half-split form in both: heads are not
  * permuted.
@@ -26,10 +29,11 @@ enum { CLV_PARAMETER_NAME_SIZE = 64, CLV_TENSOR_NAME_SIZE = 96 };
 
 typedef struct clv_parameter_row {
     const char *name;   /* with % for the layer. Rows of layers stand side by side */
-    const char *tensor; /* of checkpoints, with % for the layer */
+    const char *tensor; /* of checkpoints, with % for the layer, and # for the expert */
     clv_parameter_form form;
     const char *in, *out;
     const char *second_tensor;                    /* NULL unless it is stored as two tensors */
+    bool by_expert;                               /* of the form LINEAR */
     int first, of, take;                          /* parts [first, first + take) of `of`; zeros: not fused */
     bool (*when)(const clv_model_config *model);  /* which models have it; NULL: all of the family */
     int (*stated)(const clv_family_model *model); /* the same, for a registered family */
@@ -41,6 +45,12 @@ static inline const char *clv_parameter_row_tensor(const clv_parameter_row *row,
     return i == 0 ? row->tensor : row->second_tensor;
 }
 
+/* A row of a router or of experts: they are never quantized, and have no adapters, as in PEFT. */
+static inline bool clv_parameter_row_is_of_experts(const clv_parameter_row *row)
+{
+    return row->by_expert || row->out[0] == 'E';
+}
+
 /* For rows: models with an output projection of their own, and with biases. */
 bool clv_config_has_own_lm_head(const clv_model_config *model);
 bool clv_model_is_tied(const clv_model_config *model);
@@ -48,6 +58,8 @@ bool clv_model_has_head(const clv_model_config *model);
 bool clv_model_has_qkv_bias(const clv_model_config *model);
 bool clv_model_has_output_bias(const clv_model_config *model);
 bool clv_model_has_mlp_bias(const clv_model_config *model);
+bool clv_model_has_qk_norm(const clv_model_config *model);
+bool clv_model_has_shared_expert(const clv_model_config *model);
 
 /* The part of a config that registered families see. */
 clv_family_model clv_family_model_from_config(const clv_model_config *config);
@@ -86,12 +98,13 @@ typedef struct clv_model_tensor {
     int64_t shape[CLV_MAX_RANK];
 } clv_model_tensor;
 
-/* Number of tensors that this parameter adds to a checkpoint: 2 if it is stored as two; 0 if an earlier parameter has
- * added its fused tensor. */
-int clv_parameter_tensor_count(const clv_parameter *parameter);
+/* Number of tensors that this parameter adds to a checkpoint: 2 if it is stored as two, as many for each expert; 0 if
+ * an earlier parameter has added its fused tensor. */
+int clv_parameter_tensor_count(const clv_model_config *model, const clv_parameter *parameter);
 clv_model_tensor clv_parameter_tensor(const clv_model_config *model, const clv_parameter *parameter, int i);
 /* The view of a tensor that separates the parameter's dimensions: q_proj [H,D,M], GPT-2's c_attn [M,3,H,D]. ours[d]:
- * the parameter's dimension; -1: the parts of a fused tensor. Returns the rank. */
+ * the parameter's dimension; -1: the parts of a fused tensor. Of a row by expert, dimension 0 is in no view. Returns
+ * the rank. */
 int clv_model_tensor_view(int64_t *view, int *ours, const clv_model_config *model, const clv_model_tensor *tensor);
 /* Finds a tensor by the family's name, under any spelling: without the base, norms as gamma and beta, tied tensors
  * under either name. */

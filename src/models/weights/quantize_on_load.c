@@ -66,7 +66,8 @@ static clv_status mark_replaced(bool *replaced, const clv_quantize_on_load *b, c
 {
     for (int64_t i = 0; i < clv_model_parameter_count(b->model); i++) {
         const clv_parameter p = clv_model_parameter_at(b->model, i);
-        const int n = clv_parameter_storage_of(b->model, &p, b->quant).floats ? 0 : clv_parameter_tensor_count(&p);
+        const int n =
+            clv_parameter_storage_of(b->model, &p, b->quant).floats ? 0 : clv_parameter_tensor_count(b->model, &p);
         for (int k = 0; k < n; k++) {
             const clv_safetensor *found;
             CLV_TRY(

@@ -91,6 +91,17 @@ static clv_status lay_out_parameter(clv_layout *out, const clv_weight_layouts *p
     return CLV_OK;
 }
 
+/* The ranks among which experts are split store a part of each expert: a layout cannot say that a rank has it whole. */
+static clv_status split_expert(clv_layout *out, const clv_weight_layouts *p, const clv_layout *parameter,
+                               clv_error *err)
+{
+    const clv_subaxis *axes;
+    const int n = clv_layout_axes(&axes, parameter, 0);
+    for (int i = 0; i < n; i++)
+        CLV_TRY(clv_layout_shard_dim(out, &p->mesh, 0, axes[i], err));
+    return CLV_OK;
+}
+
 /* The view of a checkpoint tensor that separates the parameter's dimensions, and its layout: the boxes that ranks hold.
  * A quantized tensor has the layout of its integers. */
 static clv_status place_tensor(clv_tensor_placement *out, const clv_weight_layouts *p, const clv_model_tensor *tensor,
@@ -115,6 +126,8 @@ static clv_status place_tensor(clv_tensor_placement *out, const clv_weight_layou
         if (n > 0)
             CLV_TRY(clv_layout_set_dim(&t.layout, &p->mesh, d, axes, n, layout.alignment[ours[d]], err));
     }
+    if (tensor->parameter.row->by_expert)
+        CLV_TRY(split_expert(&t.layout, p, &layout, err));
     *out = t;
     return CLV_OK;
 }

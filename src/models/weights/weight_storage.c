@@ -8,11 +8,12 @@
 #include "models/weights/quantized_weights.h"
 #include "tensor/quant_block.h"
 
-/* Elements of the last dimension of `in`; 0: not a weight of a linear layer. */
+/* Elements of the last dimension of `in`; 0: not a weight of a linear layer, or one of a router or of experts, which
+ * are stored as floats. */
 static int64_t last_in(const clv_model_config *model, const clv_parameter *p)
 {
     size_t n = strlen(p->row->in);
-    return n > 0 ? clv_model_dims_elems(model, p->row->in + n - 1) : 0;
+    return n > 0 && !clv_parameter_row_is_of_experts(p->row) ? clv_model_dims_elems(model, p->row->in + n - 1) : 0;
 }
 
 clv_parameter_storage clv_parameter_storage_of(const clv_model_config *model, const clv_parameter *p, clv_quant quant)
@@ -39,6 +40,10 @@ clv_status clv_quant_check_model(const clv_model_config *model, clv_quant quant,
 {
     if (model->family->is_custom)
         return clv_fail(err, CLV_EUNSUPPORTED, "weights in %s: %s is a registered family; valid: built-in families",
+                        clv_quant_name(quant), model->family->model_type);
+    if (quant != CLV_QUANT_NONE && model->experts > 0)
+        return clv_fail(err, CLV_EUNSUPPORTED,
+                        "weights in %s: experts, as those of %s, are not quantised yet; valid: floats",
                         clv_quant_name(quant), model->family->model_type);
     for (int64_t i = 0; i < clv_model_parameter_count(model); i++) {
         const clv_parameter p = clv_model_parameter_at(model, i);
@@ -88,7 +93,7 @@ clv_model_tensor clv_quantized_tensor(const clv_parameter *p, clv_quant quant)
 int clv_stored_tensor_count(const clv_model_config *model, const clv_parameter *p, clv_quant quant)
 {
     const clv_parameter_storage storage = clv_parameter_storage_of(model, p, quant);
-    return storage.blocks + (storage.floats ? clv_parameter_tensor_count(p) : 0);
+    return storage.blocks + (storage.floats ? clv_parameter_tensor_count(model, p) : 0);
 }
 
 clv_model_tensor clv_stored_tensor(const clv_model_config *model, const clv_parameter *p, clv_quant quant, int i)

@@ -417,6 +417,7 @@ static void make_terms(clv_op_harness *part, const void *arg)
         int64_t elems = in->data && ((p->partial | p->masked) >> i & 1) ? clv_view_elems(in) : 0;
         for (int64_t e = 0; e < elems; e++) {
             double share = p->masked >> i & 1 ? 1 : shares[drawn(p->key, i, e) % 5];
+            share = clv_dtype_is_float(in->dtype) ? share : floor(share); /* half of an odd number is no integer */
             double x = clv_dtype_load(in->dtype, in->data, e), mine = p->rank == 0 ? share : 1 - share;
             if (!isfinite(x)) /* infinity and NaN are whole on one rank */
                 mine = share > 0.5 ? 1 - p->rank : p->rank;

@@ -1,0 +1,80 @@
+/* experts_common.c - shared by Mixtral, Qwen2-MoE and Qwen3-MoE: config keys of the experts; rows of Qwen. */
+#include "models/families/experts_common.h"
+
+clv_status clv_experts_read_config(clv_model_config *c, const json_t *o, const char *const keys[2], const char *where,
+                                   clv_error *err)
+{
+    for (int i = 0; i < 2 && keys[i] != NULL; i++)
+        CLV_TRY(clv_json_get_int(&c->experts, o, keys[i], CLV_JSON_OPTIONAL, 1, CLV_MAX_EXPERTS, where, err));
+    CLV_TRY(clv_json_get_int(&c->top_k, o, "num_experts_per_tok", CLV_JSON_OPTIONAL, 1, CLV_MAX_EXPERTS, where, err));
+    if (c->top_k > c->experts)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"num_experts_per_tok\" is %lld; valid: 1 to \"%s\", %lld", where,
+                        (long long)c->top_k, keys[0], (long long)c->experts);
+    CLV_TRY(clv_json_get_bool(&c->adds_router_loss, o, "output_router_logits", CLV_JSON_OPTIONAL, where, err));
+    return clv_json_get_real(&c->router_loss_factor, o, "router_aux_loss_coef", CLV_JSON_OPTIONAL, 0, 1e3, where, err);
+}
+
+json_t *clv_experts_write_config(json_t *o, const clv_model_config *c, const char *key)
+{
+    if (o == NULL)
+        return NULL;
+    json_object_set_new(o, key, json_integer(c->experts));
+    json_object_set_new(o, "num_experts_per_tok", json_integer(c->top_k));
+    json_object_set_new(o, "output_router_logits", json_boolean(c->adds_router_loss));
+    json_object_set_new(o, "router_aux_loss_coef", json_real(c->router_loss_factor));
+    return o;
+}
+
+/* ---- Qwen ---- */
+
+clv_status clv_qwen_experts_read_config(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
+{
+    static const char *const keys[2] = {"num_experts", "num_local_experts"};
+    int64_t step = 1;
+
+    c->max_positions = 32768;
+    c->router_loss_factor = 0.001;
+    CLV_TRY(clv_experts_read_config(c, o, keys, where, err));
+    CLV_TRY(
+        clv_json_get_int(&c->expert_ffn, o, "moe_intermediate_size", CLV_JSON_OPTIONAL, 1, CLV_MAX_WIDTH, where, err));
+    CLV_TRY(clv_json_get_bool(&c->normalised_choice, o, "norm_topk_prob", CLV_JSON_OPTIONAL, where, err));
+    CLV_TRY(clv_json_get_int(&step, o, "decoder_sparse_step", CLV_JSON_OPTIONAL, 1, CLV_MAX_LAYERS, where, err));
+    return step == 1
+               ? CLV_OK
+               : clv_config_unsupported(where, "decoder_sparse_step", "more than 1", "1: experts in every layer", err);
+}
+
+json_t *clv_qwen_experts_write_config(const clv_model_config *c)
+{
+    json_t *o = clv_experts_write_config(clv_llama_write_config(c), c, "num_experts");
+    if (o) {
+        json_object_set_new(o, "moe_intermediate_size", json_integer(c->expert_ffn));
+        json_object_set_new(o, "norm_topk_prob", json_boolean(c->normalised_choice));
+        json_object_set_new(o, "decoder_sparse_step", json_integer(1));
+        json_object_set_new(o, "mlp_only_layers", json_array());
+        json_object_set_new(o, "use_sliding_window", json_false());
+    }
+    return o;
+}
+
+const clv_parameter_row clv_qwen_experts_parameters[] = {
+    CLV_LLAMA_ATTENTION_ROWS,
+    {"layers.%.attention.q_norm.weight", "model.layers.%.self_attn.q_norm.weight", CLV_PARAMETER_AS_IS, "", .out = "D",
+     .when = clv_model_has_qk_norm},
+    {"layers.%.attention.k_norm.weight", "model.layers.%.self_attn.k_norm.weight", CLV_PARAMETER_AS_IS, "", .out = "D",
+     .when = clv_model_has_qk_norm},
+    {"layers.%.mlp.router.weight", "model.layers.%.mlp.gate.weight", CLV_PARAMETER_LINEAR, "M", .out = "E"},
+    {"layers.%.mlp.experts.gate_up.weight", "model.layers.%.mlp.experts.#.gate_proj.weight", CLV_PARAMETER_LINEAR, "M",
+     .out = "X", .second_tensor = "model.layers.%.mlp.experts.#.up_proj.weight", .by_expert = true},
+    {"layers.%.mlp.experts.down.weight", "model.layers.%.mlp.experts.#.down_proj.weight", CLV_PARAMETER_LINEAR, "X",
+     .out = "M", .by_expert = true},
+    {"layers.%.mlp.shared.gate_up.weight", "model.layers.%.mlp.shared_expert.gate_proj.weight", CLV_PARAMETER_LINEAR,
+     "M", .out = "S", .second_tensor = "model.layers.%.mlp.shared_expert.up_proj.weight",
+     .when = clv_model_has_shared_expert},
+    {"layers.%.mlp.shared.down.weight", "model.layers.%.mlp.shared_expert.down_proj.weight", CLV_PARAMETER_LINEAR, "S",
+     .out = "M", .when = clv_model_has_shared_expert},
+    {"layers.%.mlp.shared_gate.weight", "model.layers.%.mlp.shared_expert_gate.weight", CLV_PARAMETER_LINEAR, "M",
+     .out = "1", .when = clv_model_has_shared_expert},
+    CLV_LLAMA_LAST_ROWS,
+    {0},
+};

@@ -1,0 +1,92 @@
+/* parallel_experts.c - mixture of experts: router, experts split over the axes of `expert` and of `mlp`, shared expert.
+ *
+ * The router works on the rows that a rank has between layers. Rows, choices and weights are then gathered over the
+ * axes of `expert` and of `mlp` alone; each rank adds what its part of the experts contributes, and the partial sums go
+ * back to the layout between layers: all-gather and reduce-scatter where these axes split rows, else an all-reduce.
+ */
+#include "graph/graph.h"
+#include "nn/layer_layouts.h"
+#include "nn/router_losses.h"
+#include "nn/stored_weight.h"
+
+/* x times a small weight [M, n] that no axis of tensor parallelism splits; rows as between layers. */
+static clv_value small_product(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_value weight,
+                               const char *what)
+{
+    const clv_logical_axis features = CLV_UNNAMED;
+    const clv_layout rows = clv_nn_activation(graph, rules, clv_graph_type(graph, x).rank - 1, 1, &features);
+    return clv_nn_constrain(graph, clv_nn_product(graph, x, weight, "m", "me", "e"), &rows, rules, what, 1, &features);
+}
+
+/* Chooses the experts of each row: *weights and *ids [..., top_k]. */
+static void route(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_experts_options *o,
+                  clv_value *weights, clv_value *ids)
+{
+    static const clv_logical_axis names[] = {CLV_EMBED_KERNEL, CLV_UNNAMED};
+    const clv_type type = clv_graph_type(graph, x);
+    const int64_t shape[] = {type.shape[type.rank - 1], o->experts};
+    clv_value weight = clv_nn_parameter(graph, rules, "router.weight", type.dtype, 2, shape, names, NULL, o->init);
+    const clv_router_options how = {.top_k = o->top_k, .normalised = o->normalised};
+    const clv_value logits = small_product(graph, x, rules, weight, "the router's logits");
+    clv_router(graph, logits, &how, weights, ids);
+    clv_nn_record_router(graph, logits, *ids);
+}
+
+static clv_value routed(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_experts_options *o)
+{
+    static const clv_logical_axis up_names[] = {CLV_EXPERT, CLV_EMBED_KERNEL, CLV_UNNAMED, CLV_MLP};
+    static const clv_logical_axis down_names[] = {CLV_EXPERT, CLV_MLP, CLV_EMBED_KERNEL};
+    const clv_type type = clv_graph_type(graph, x);
+    const int64_t width = type.shape[type.rank - 1];
+    const int64_t up_shape[] = {o->experts, width, 2, o->ffn}, down_shape[] = {o->experts, o->ffn, width};
+    clv_value weights = CLV_NONE, ids = CLV_NONE;
+    route(graph, x, rules, o, &weights, &ids);
+    clv_value up =
+        clv_nn_weight(graph, rules, "experts.gate_up.weight", type.dtype, 4, up_shape, up_names, NULL, o->init);
+    clv_value down =
+        clv_nn_weight(graph, rules, "experts.down.weight", type.dtype, 3, down_shape, down_names, NULL, o->output_init);
+    x = clv_nn_enter_experts(graph, x, rules, "the input of the experts");
+    ids = clv_nn_enter_experts(graph, ids, rules, "the choice of experts");
+    weights = clv_nn_enter_experts(graph, weights, rules, "the weights of the choice");
+    clv_value y = clv_experts(graph, x, ids, weights, up, down, o->activation);
+    return clv_nn_leave_parallel_region(graph, y, rules);
+}
+
+/* An MLP of every row, which a sigmoid may scale. */
+static clv_value shared(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_experts_options *o)
+{
+    static const clv_logical_axis names[] = {CLV_EMBED_KERNEL, CLV_UNNAMED};
+    const clv_type type = clv_graph_type(graph, x);
+    const int64_t shape[] = {type.shape[type.rank - 1], 1};
+    const clv_mlp_options mlp = {.ffn = o->shared_ffn,
+                                 .activation = o->activation,
+                                 .gated = true,
+                                 .init = o->init,
+                                 .output_init = o->output_init};
+    clv_graph_push_scope(graph, "shared");
+    clv_value y = clv_parallel_mlp(graph, x, rules, &mlp);
+    clv_graph_pop_scope(graph);
+    if (!o->shared_gate)
+        return y;
+    clv_value weight = clv_nn_parameter(graph, rules, "shared_gate.weight", type.dtype, 2, shape, names, NULL, o->init);
+    clv_value gate = small_product(graph, x, rules, weight, "the gate of the shared expert");
+    return clv_mul(graph, y, clv_unary(graph, CLV_SIGMOID, gate));
+}
+
+clv_value clv_parallel_experts(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
+                               const clv_experts_options *given)
+{
+    clv_experts_options o;
+    if (!clv_graph_require(graph, given != NULL, __func__, "options") ||
+        !clv_graph_take_options(graph, &o, sizeof o, sizeof o, given, __func__))
+        return CLV_NONE;
+    if (!clv_valid(x) || clv_graph_type(graph, x).rank < 1)
+        return CLV_NONE;
+    if (o.experts < 1 || o.ffn < 1 || o.shared_ffn < 0)
+        return clv_graph_fail(graph, CLV_EINVAL,
+                              "%sexperts: %lld experts of width %lld, a shared one of %lld; valid: 1 and above, 0 and "
+                              "above",
+                              graph->scope, (long long)o.experts, (long long)o.ffn, (long long)o.shared_ffn);
+    clv_value y = routed(graph, x, rules, &o);
+    return o.shared_ffn > 0 ? clv_add(graph, y, shared(graph, x, rules, &o)) : y;
+}

@@ -1,0 +1,94 @@
+/* router_losses.c - what training adds to the loss for routers: load balancing, and the z-loss. */
+#include "graph/graph.h"
+#include "nn/router_losses.h"
+#include "ops/operand_checks.h"
+
+/* x [rows..., E] summed over rows, each times its weight [rows...]; CLV_NONE: 1. */
+static clv_value sum_rows(clv_graph *graph, clv_value x, clv_value row_weights)
+{
+    const clv_type type = clv_graph_type(graph, x);
+    int dims[CLV_MAX_RANK];
+    for (int d = 0; d < type.rank; d++)
+        dims[d] = d;
+    if (clv_valid(row_weights)) {
+        clv_type rows = type;
+        const int own = clv_graph_type(graph, row_weights).rank;
+        for (int d = own; d < rows.rank; d++)
+            rows.shape[d] = 1;
+        x = clv_mul(graph, x, clv_reshape(graph, row_weights, rows.rank, rows.shape));
+    }
+    return type.rank > 1 ? clv_reduce(graph, CLV_SUM, x, dims, type.rank - 1, false) : x;
+}
+
+/* How many rows chose each expert: [E]. */
+static clv_value count_choices(clv_graph *graph, clv_value ids, int64_t experts, clv_value row_weights, clv_dtype dtype)
+{
+    clv_type type = clv_graph_type(graph, ids), all = {.rank = type.rank + 1};
+    for (int d = 0; d < all.rank; d++)
+        all.shape[d] = 1;
+    all.shape[type.rank] = experts;
+    const clv_value zeros = clv_fill(graph, CLV_I32, all.rank, all.shape, 0);
+    const clv_value each = clv_reshape(graph, clv_iota(graph, experts, CLV_NONE), all.rank, all.shape);
+    type.shape[type.rank++] = 1;
+    const clv_value chosen = clv_add(graph, clv_reshape(graph, ids, type.rank, type.shape), zeros);
+    return sum_rows(graph, clv_cast(graph, clv_equal(graph, chosen, each), dtype), row_weights);
+}
+
+static clv_value add_to(clv_graph *graph, clv_value sum, clv_value x)
+{
+    return clv_valid(sum) ? clv_add(graph, sum, x) : x;
+}
+
+clv_value clv_load_balancing_loss(clv_graph *graph, const clv_value *logits, const clv_value *ids, int n,
+                                  clv_value mask)
+{
+    clv_value chosen = CLV_NONE, scores = CLV_NONE, rows = CLV_NONE;
+    if (!clv_graph_require(graph, logits && ids && n > 0, __func__, "logits and ids of at least one router"))
+        return CLV_NONE;
+    const clv_type type = clv_graph_type(graph, logits[0]);
+    const clv_dtype wide = clv_statistics_dtype(type.dtype);
+    const int64_t experts = type.rank > 0 ? type.shape[type.rank - 1] : 0;
+    double all = n;
+    for (int d = 0; d + 1 < type.rank; d++)
+        all *= (double)type.shape[d];
+    const clv_value row_weights = clv_valid(mask) ? clv_cast(graph, mask, wide) : CLV_NONE;
+    for (int i = 0; i < n && clv_graph_ok(graph); i++) {
+        const clv_value score = clv_softmax(graph, clv_cast(graph, logits[i], wide));
+        chosen = add_to(graph, chosen, count_choices(graph, ids[i], experts, row_weights, wide));
+        scores = add_to(graph, scores, sum_rows(graph, score, row_weights));
+    }
+    const clv_value product = clv_reduce(graph, CLV_SUM, clv_mul(graph, chosen, scores), (int[]){0}, 1, false);
+    if (!clv_valid(mask))
+        return clv_scale(graph, product, (double)experts / (all * all));
+    int dims[CLV_MAX_RANK];
+    for (int d = 0; d + 1 < type.rank; d++)
+        dims[d] = d;
+    rows = clv_reduce(graph, CLV_SUM, row_weights, dims, type.rank - 1, false);
+    const double routers = n;
+    return clv_scale(graph, clv_div(graph, product, clv_mul(graph, rows, rows)), (double)experts / (routers * routers));
+}
+
+clv_value clv_router_z_loss(clv_graph *graph, clv_value logits)
+{
+    const clv_type type = clv_graph_type(graph, logits);
+    int dims[CLV_MAX_RANK], last = type.rank - 1;
+    if (!clv_graph_require(graph, type.rank > 0, __func__, "logits [...,E]"))
+        return CLV_NONE;
+    for (int d = 0; d < type.rank; d++)
+        dims[d] = d;
+    logits = clv_cast(graph, logits, clv_statistics_dtype(type.dtype));
+    const clv_value most = clv_reduce(graph, CLV_MAX, logits, &last, 1, true);
+    const clv_value sum =
+        clv_reduce(graph, CLV_SUM, clv_unary(graph, CLV_EXP, clv_sub(graph, logits, most)), &last, 1, true);
+    const clv_value z = clv_add(graph, clv_unary(graph, CLV_LOG, sum), most);
+    return clv_reduce(graph, CLV_MEAN, clv_mul(graph, z, z), dims, type.rank, false);
+}
+
+void clv_nn_record_router(clv_graph *graph, clv_value logits, clv_value ids)
+{
+    clv_graph_routers *r = graph->routers;
+    if (!r || !clv_graph_ok(graph) || r->n == r->room)
+        return;
+    r->logits[r->n] = logits;
+    r->ids[r->n++] = ids;
+}
