@@ -53,12 +53,19 @@ clv_status clv_compile_options_check(const clv_compile_options *o, const char *w
 
 clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_compile_options *options, clv_error *err)
 {
+    return clv_compile_with_plans(out, graph, options, NULL, err);
+}
+
+clv_status clv_compile_with_plans(clv_program **out, const clv_graph *graph, const clv_compile_options *options,
+                                  clv_reshard_cache *reshards, clv_error *err)
+{
+    static const char call[] = "clv_compile";
     clv_compile_options taken;
-    CLV_TRY(clv_require(out && graph, __func__, "out and a graph", err));
+    CLV_TRY(clv_require(out && graph, call, "out and a graph", err));
     CLV_TRY(clv_graph_status(graph, err));
     CLV_TRY(clv_graph_check_rules(graph, err));
-    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, options, __func__, err));
-    CLV_TRY(clv_compile_options_check(&taken, __func__, err));
+    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, options, call, err));
+    CLV_TRY(clv_compile_options_check(&taken, call, err));
     clv_program *program = calloc(1, sizeof *program);
     clv_arena *scratch = clv_arena_new();
     if (program)
@@ -69,7 +76,8 @@ clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_comp
     if (status == CLV_OK) {
         clv_cost_model cost;
         clv_cost_model_make(&cost, &graph->mesh, taken.machine);
-        clv_partitioner p = {.graph = graph, .scratch = scratch, .options = &taken, .cost = &cost};
+        clv_partitioner p = {
+            .graph = graph, .scratch = scratch, .options = &taken, .cost = &cost, .reshards = reshards};
         status = run_passes(program, &p, err);
     }
     clv_arena_free(scratch);

@@ -17,6 +17,8 @@ typedef struct clv_model_option {
     int64_t threads; /* a rank's; 0: not given */
     const char *hardware, *grad_reduce_dtype;
     bool every_process_runs_all; /* every process runs the model with all ranks */
+    clv_plan_options workload;   /* what --rules auto finds rules for: rows, or the command, set mode, batch and seq;
+                                    batch 0: it is refused. _resolve sets the rest */
     clv_auto_parallelism chosen; /* ranks and threads, when none were given; set by opening */
     clv_machine *machine;        /* of --hardware; set by _resolve, freed by its caller */
 } clv_model_option;

@@ -30,12 +30,12 @@ typedef struct clv_plan_search_args {
         CLV_OPT_STRING("--cost", &(a)->cost, "PRICE",                                                                  \
                        "with --search: of a device, 2.5/h; adds the price of 1e9 tokens"),                             \
         CLV_OPT_STRING("--save", &(a)->save, "FILE",                                                                   \
-                       "with --search: write the first one's mesh, rules and options, for --rules of plan, train and " \
-                       "generate",                                                                                     \
+                       "with --search or --rules auto: write the mesh, rules and options (of the first one), for "     \
+                       "--rules of plan, train and generate",                                                          \
                        .use = CLV_OPTION_OUTPUT_FILE)
 
-/* Refuses options of --search without it. */
-clv_status clv_plan_search_check(const clv_plan_search_args *args, clv_error *err);
+/* Refuses options of --search without it, but for --save with --rules auto. */
+clv_status clv_plan_search_check(const clv_plan_search_args *args, bool auto_rules, clv_error *err);
 /* Searches and fills run->table. memory_limit 0: the machine's. */
 clv_status clv_plan_search_report(clv_invocation *run, clv_plan_option *option, const clv_plan_search_args *args,
                                   int64_t memory_limit, clv_error *err);
