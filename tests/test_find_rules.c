@@ -207,8 +207,8 @@ static void test_inference_layouts_by_batch(void **state)
     plan.ffn = 4 * plan.hidden;
     plan.dtype = CLV_BF16;
     plan.seq = 1;
-    const int64_t most =
-        (int64_t)6e9; /* whole weights are 5.4 GB: with the activations of many tokens they do not fit */
+    /* whole weights are 5.4 GB: with the activations of many tokens they do not fit */
+    const int64_t most = (int64_t)6e9;
 
     plan.batch = 8;
     clv_found_rules found = find(&plan, most);

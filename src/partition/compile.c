@@ -1,6 +1,7 @@
 /* compile.c - clv_compile: checks the options and runs the passes from graph to program.
  *
  *   propagate_layouts       graph -> target layouts of values
+ *   search_layouts          -> strategies that cost less over the whole graph, where that is asked for
  *   choose_strategies       -> sharding table: a strategy for every op, reshards between them
  *   compress_collectives    marks steps that have a narrower wire dtype
  *   recompute_activations   repeats rows of the forward pass in the backward pass
@@ -10,7 +11,7 @@
  *   plan_memory             offsets of buffers (program/memory_planner.c)
  *
  * A pass that changes decisions (such as pipeline stages) belongs between choose_strategies and lower_to_program and
- * edits the table; one that looks further ahead than one op belongs before choose_strategies.
+ * edits the table.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ static clv_status run_passes(clv_program *program, clv_partitioner *p, clv_error
     const clv_compile_options *o = p->options;
     CLV_TRY(clv_partitioner_init(p, err));
     CLV_TRY(clv_partition_propagate_layouts(p, err));
+    CLV_TRY(clv_partition_search_layouts(p, err));
     CLV_TRY(clv_partition_choose_strategies(p, err));
     CLV_TRY(clv_compress_collectives(&p->table, o->comm_dtype, o->grad_reduce_dtype, err));
     CLV_TRY(clv_recompute_activations(&p->table, o->recompute, o->reshard_after_forward != CLV_RESHARD_NONE, err));

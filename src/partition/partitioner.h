@@ -44,6 +44,7 @@ typedef struct clv_partitioner {
     const clv_compile_options *options;
     clv_available_layouts *available; /* [n_values] */
     bool *live_op;                    /* [n_ops] */
+    const clv_strategy **searched;    /* [n_ops] by search_layouts.c; NULL: strategies are chosen one by one */
     clv_sharding_table table;
     int *row_of;                               /* [n_ops] row in the table; -1: none yet, or a constraint */
     int *first_reader;                         /* [n_values + 1] index into readers */
