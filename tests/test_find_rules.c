@@ -194,8 +194,8 @@ static const char *axes_of(const clv_found_rules *found, const char *name)
 }
 
 /* Pope et al. 2022 (arXiv:2211.05102), section 3.2, on 8x8 TPU v4: for few tokens
- * weights stay, split over their feed-forward width by all ranks (1-D); for more over both their dimensions (2-D), which
- * moves activations over one axis at a time; for many weights are gathered, and activations stay. */
+ * weights stay, split over their feed-forward width by all ranks (1-D); for more over both their dimensions (2-D),
+ * which moves activations over one axis at a time; for many weights are gathered, and activations stay. */
 static void test_inference_layouts_by_batch(void **state)
 {
     (void)state;

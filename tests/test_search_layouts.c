@@ -11,7 +11,7 @@
 #include "partition/search/layout_search.h"
 #include "partition/sharding/sharding_projection.h"
 
-enum { CASES = 24, MOST_OPS = 8, MOST_VALUES = 24, MOST_HELD = 40 };
+enum { CASES = 48, MOST_OPS = 8, MOST_VALUES = 24, MOST_HELD = 40 };
 
 static clv_error err;
 

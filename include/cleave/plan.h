@@ -126,10 +126,10 @@ CLV_API clv_status clv_plan_find_axis_order(clv_mesh *mesh, double *seconds, con
 
 /** @name Rules by search
  *  What `--rules auto` does: finds the rules (rules.h) by which a model or block is predicted to be fastest on its
- *  mesh, whatever the mesh's axes are called. Each name, and the optimizer, may be split by any of the axes. Candidates are
- *  priced by the programs that would run, of two and three layers where layers repeat. The search starts at each preset
- *  that fits, and at each of their uses of an axis on every axis, and changes one axis, and one axis of one name, as
- *  long as that pays. So the rules found are predicted to be as fast as every preset that fits the mesh; the search is
+ *  mesh, whatever the mesh's axes are called. Each name, and the optimizer, may be split by any of the axes.
+ *  Candidates are priced by the programs that would run, of two and three layers where layers repeat. The search starts
+ *  at each preset that fits, and at pairs of uses of an axis; it changes the use of one axis, and one axis of one name,
+ *  as long as that pays. So the rules found are predicted to be as fast as every preset that fits the mesh; it is
  *  deterministic, and not exhaustive. @{ */
 
 enum { CLV_FOUND_RULES_TEXT = 256, CLV_FOUND_RULES_NAMES = 9 };

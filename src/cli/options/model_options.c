@@ -172,11 +172,16 @@ clv_status clv_model_option_open(clv_model **out, clv_model_option *o, clv_error
     return status;
 }
 
-void clv_model_option_warnings(const clv_model *model, const clv_model_option *o, const char *command)
+void clv_model_option_print_chosen(const clv_model_option *o, const char *command)
 {
     clv_auto_parallelism_print(o->chosen, command);
     if (o->mesh.found.priced > 0)
         clv_log("%s: rules found: %s", command, o->mesh.found.like);
+}
+
+void clv_model_option_warnings(const clv_model *model, const clv_model_option *o, const char *command)
+{
+    clv_model_option_print_chosen(o, command);
     clv_mesh_option_warn_oversubscribed(clv_model_mesh(model), command);
     for (int i = 0; clv_model_warning(model, i); i++)
         clv_log("%s: note: %s: %s", command, o->path, clv_model_warning(model, i));

@@ -232,23 +232,24 @@ static const candidate *refined_best(search *s)
 
 /* ---- results ---- */
 
-/* Whether two candidates differ in place p at most. */
+/* Whether two candidates differ in place p and nowhere else, but that KV heads go with heads. */
 static bool differ_in(const candidate *a, const candidate *b, int p)
 {
     clv_rule_places alike = a->places;
     alike.axes[p] = b->places.axes[p];
     if (p == CLV_PLACE_HEADS)
         alike.axes[CLV_PLACE_KV_HEADS] = b->places.axes[CLV_PLACE_KV_HEADS];
-    return clv_rule_places_equal(&alike, &b->places);
+    return a->places.axes[p] != b->places.axes[p] && clv_rule_places_equal(&alike, &b->places);
 }
 
-/* The best candidate that differs from the given one; in place p alone, or anywhere (p < 0). NULL: none fits. */
+/* The best candidate that differs from the given one, and not only in rules without effect; in place p alone, or
+ * anywhere (p < 0). NULL: none fits. */
 static const candidate *best_other(const search *s, const candidate *than, int p)
 {
     const candidate *best = NULL;
     for (int i = 0; i < s->n_priced; i++) {
         const candidate *c = &s->item[i];
-        if (c != than && c->fits && (p < 0 || differ_in(c, than, p)))
+        if (c->fits && compare(c, than) != 0 && (p < 0 || differ_in(c, than, p)))
             best = !best || compare(c, best) < 0 ? c : best;
     }
     return best;
