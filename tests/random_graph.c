@@ -467,6 +467,7 @@ static void draw_case(random_maker *m)
     if (g->options.reshard_after_forward == CLV_RESHARD_WEIGHTS && m->spec->seed / 4 % 2)
         g->options.reshard_after_forward = CLV_RESHARD_NONE;
     g->options.overlap = m->spec->seed / 2 % 2;
+    g->options.search_layouts = m->spec->seed / 8 % 8 == 0;
     g->options.recompute =
         without & RANDOM_BLOCKS ? CLV_RECOMPUTE_NONE : (int64_t[]){0, 1, 2, 2}[mix(~m->spec->seed) % 4];
     if (without & RANDOM_STEPS)

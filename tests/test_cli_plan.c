@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "unit_test.h"
 #include <jansson.h>
@@ -779,9 +780,53 @@ static void test_faster_order(void **state)
     json_decref(near);
 }
 
+/* ---- --rules auto ---- */
+
+static double number_in(json_t *document, const char *object, const char *key)
+{
+    json_t *value = json_object_get(json_object_get(document, object), key);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+#define BLOCK "--block gpt --hidden 512 --heads 8 --grad --seq 256 --hardware h100-nvlink-ib"
+
+/* It is as fast as every preset, says what it found, and what it saves is the same plan. */
+static void test_auto_rules(void **state)
+{
+    static const char *const presets[] = {"megatron", "megatron-sp", "fsdp+megatron-sp", "zero1"};
+    char out[8192], file[] = "/tmp/cleave_auto_XXXXXX";
+    close(mkstemp(file));
+    json_t *found = plan(BLOCK " --mesh data=2,model=4 --rules auto --save %s", file);
+    double seconds = number_in(found, "predicted", "seconds");
+    assert_true(number_in(found, "found", "priced") > 10);
+    assert_true(number_in(found, "found", "preset_seconds") >= seconds);
+    assert_true(json_string_length(json_object_get(json_object_get(found, "found"), "batch")) > 0);
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
+        json_t *other = plan(BLOCK " --mesh data=2,model=4 --rules %s", presets[i]);
+        assert_true(seconds <= number_in(other, "predicted", "seconds") * (1 + 1e-9));
+        assert_null(json_object_get(other, "found"));
+        json_decref(other);
+    }
+    json_t *again = plan(BLOCK " --rules %s", file); /* the file has the mesh */
+    assert_true(number_in(again, "predicted", "seconds") == seconds);
+    json_decref(again);
+    json_decref(found);
+    unlink(file);
+
+    assert_int_equal(run(out, sizeof out, "plan " BLOCK " --mesh a=2,b=4 --rules auto"), 0);
+    assert_non_null(strstr(out, "found: a as "));
+    assert_int_equal(run(out, sizeof out, "explain " BLOCK " --mesh a=2,b=4 --rules auto --json"), 0);
+    assert_int_equal(run(out, sizeof out, "explain " BLOCK " --mesh a=2,b=4 --rules auto"), 0);
+    assert_int_equal(run(out, sizeof out, "plan " BLOCK " --mesh a=2 --save x"), 2);
+    assert_non_null(strstr(out, "--rules auto"));
+    assert_int_equal(run(out, sizeof out, "plan --block gpt --mesh a=2,b=2 --rules auto --memory-limit 1000"), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_auto_rules),
         cmocka_unit_test(test_2d_feed_forward),
         cmocka_unit_test(test_sequence_parallel_bytes),
         cmocka_unit_test(test_never_more_than_xla),

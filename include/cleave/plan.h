@@ -124,6 +124,48 @@ CLV_API clv_status clv_plan_suggestion_at(const clv_plan_suggestions *suggestion
 CLV_API clv_status clv_plan_find_axis_order(clv_mesh *mesh, double *seconds, const clv_plan_options *options,
                                             clv_error *err);
 
+/** @name Rules by search
+ *  What `--rules auto` does: finds the rules (rules.h) by which a model or block is predicted to be fastest on its
+ *  mesh, whatever the mesh's axes are called. Each name, and the optimizer, may be split by any of the axes.
+ *  Candidates are priced by the programs that would run, of two and three layers where layers repeat. The search starts
+ *  at each preset that fits, and at pairs of uses of an axis; it changes the use of one axis, and one axis of one name,
+ *  as long as that pays. So the rules found are predicted to be as fast as every preset that fits the mesh; it is
+ *  deterministic, and not exhaustive. @{ */
+
+enum { CLV_FOUND_RULES_TEXT = 256, CLV_FOUND_RULES_NAMES = 9 };
+
+/** A name, and what splits it. Axes are text: "data,model", or "" for none. */
+typedef struct clv_found_rule {
+    char name[CLV_LOGICAL_AXIS_SIZE];   /**< of rules.h, or "optimizer" */
+    char axes[CLV_FOUND_RULES_TEXT];    /**< as found */
+    char instead[CLV_FOUND_RULES_TEXT]; /**< the best of the other axes that were tried for this name alone */
+    double instead_seconds;             /**< with these; infinity: none was tried, or none fits */
+} clv_found_rule;
+
+/** What clv_plan_find_rules found. */
+typedef struct clv_found_rules {
+    size_t size;            /**< set by the caller: sizeof the struct, or 0 */
+    clv_axis_rules rules;   /**< called "auto" */
+    double seconds, memory; /**< of a step; bytes of a rank */
+    bool fits;              /**< memory is within the limit; otherwise these need the least of what was tried */
+    char like[CLV_FOUND_RULES_TEXT]; /**< in the presets' words: "data as fsdp; model as megatron-sp without vocab" */
+    char next[CLV_FOUND_RULES_TEXT]; /**< the second best, likewise; "": none fits */
+    double next_seconds;
+    char preset[CLV_LOGICAL_AXIS_SIZE]; /**< the best preset that fits the mesh and the memory; "": none */
+    double preset_seconds;
+    int priced; /**< number of candidates that were priced */
+    int n_rules;
+    clv_found_rule rule[CLV_FOUND_RULES_NAMES];
+} clv_found_rules;
+
+/** Finds the rules for a plan, whose `rules` are NULL; set out->size first. Prices are by compile.machine.
+ *  @param memory_limit  bytes of a rank; 0: the machine's memory, no limit if that is unknown
+ *  @return CLV_EINVAL for options with rules or sp, or a negative limit; errors of clv_plan_compile of the rules that
+ *          split nothing */
+CLV_EXPERIMENTAL clv_status clv_plan_find_rules(clv_found_rules *out, const clv_plan_options *options,
+                                                int64_t memory_limit, clv_error *err);
+/** @} */
+
 #ifdef __cplusplus
 }
 #endif

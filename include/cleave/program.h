@@ -66,6 +66,11 @@ typedef struct clv_compile_options {
                                      Layouts do not depend on it. docs/communication.md says what is rounded */
     clv_recompute recompute;    /**< activation recomputation; default none */
     clv_comm_dtype grad_reduce_dtype; /**< wire dtype of the reductions of f32 gradients; CLV_COMM_F32: comm_dtype */
+    bool search_layouts; /**< looks ahead: finds the strategies of all ops, and the layouts of inputs that are not
+                                     stated, which cost least together. By default each op is sharded as is cheapest for
+                                     itself. Exact for graphs of up to 12 ops without gradients of sharding constraints;
+                                     of larger ones the cheapest ways are followed (8192 / ops of them), and the default
+                                     choice is kept where it is as good. Stated layouts, and state, stay as they are */
 } clv_compile_options;
 
 /** Compiles a graph: shards every op, inserts collectives, plans the memory of a rank. The graph may be freed

@@ -14,31 +14,39 @@ from .errors import check, py_str
 from .machine import Machine, MachineLike, as_machine
 from .mesh import Mesh, MeshLike
 from .program import Program
-from .rules import RulesLike, parallel
+from .rules import Rules, RulesLike, parallel
+
+
+_KEPT = ("hardware", "mesh", "found", "_rows", "_memory", "_predicted", "_parts")
 
 
 class Plan:
     """A program's collectives, memory and predicted time on a machine. In a notebook it shows them.
 
-    ``program`` is the program, ``machine`` the machine of the costs, ``hardware`` its name. Copies and pickles of a
-    plan have all but program and machine (None).
+    ``program`` is the program, ``machine`` the machine of the costs, ``hardware`` its name, ``rules`` those of the
+    layout, for :func:`cleave.load` and others. ``found``: what rules="auto" found, in the presets' words ("like"), with
+    the runner-up ("next"), the best preset, and of each name its axes and the best other ones; else None. Copies and
+    pickles of a plan have all but program, machine and rules (None).
     """
 
     program: Program | None
     machine: Machine | None
 
     def __init__(
-        self, program: Program, hardware: MachineLike = None, _call: Callable[[Any, Any], None] | None = None
-    ) -> None:
+        self, program: Program, hardware: MachineLike = None, _call: Callable[[Any, Any], None] | None = None,
+        rules: Rules | None = None, found: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
         self.program = program
         self._call = _call  # a function of the library, with the options that the plan was made by
         self.machine = as_machine(hardware)
         self.hardware = self.machine.name
         self.mesh = program.mesh
+        self.rules = rules
+        self.found = found
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {name: getattr(self, name) for name in ("hardware", "mesh", "_rows", "_memory", "_predicted", "_parts")}
-        return {**kept, "program": None, "machine": None, "_call": None}
+        kept = {name: getattr(self, name) for name in _KEPT}
+        return {**kept, "program": None, "machine": None, "_call": None, "rules": None}
 
     @functools.cached_property
     def _rows(self) -> list[dict[str, Any]]:
@@ -160,6 +168,17 @@ class Plan:
         )
 
 
+def _found(best: Any) -> dict[str, Any]:
+    texts = {name: py_str(getattr(best, name)) for name in ("like", "next", "preset")}
+    numbers = {name: getattr(best, name) for name in ("seconds", "memory", "fits", "next_seconds", "preset_seconds")}
+    rows = [best.rule[i] for i in range(best.n_rules)]
+    names = {
+        py_str(r.name): {"axes": py_str(r.axes), "instead": py_str(r.instead), "instead_seconds": r.instead_seconds}
+        for r in rows
+    }
+    return {**texts, **numbers, "priced": best.priced, "rules": names}
+
+
 def _bytes(amount: float) -> str:
     return _c.print_to_string(lib.clv_print_bytes, float(amount))
 
@@ -178,7 +197,7 @@ def plan(
     explain: str | None = None,
     keep_decisions: bool = False, recompute: str = "none", lora: Any = None, accumulate: int = 0, no_sync: bool = False,
     dropout: float = 0.0, attention_dropout: float = 0.0, grad_reduce_dtype: Any = None,
-    quant: str = "none", **sizes: Any,
+    quant: str = "none", memory_limit: int = 0, **sizes: Any,
 ) -> Plan:  # fmt: skip
     """What a layout costs: ``plan("config.json", "decode", tp=8, dtype="bf16", hardware="h100-nvlink-ib")``.
 
@@ -188,10 +207,14 @@ def plan(
     by, and the time is predicted for: a :class:`Machine`, or its profile. comm_dtype, reshard_after_forward, overlap,
     max_implicit_bytes, explain, keep_decisions and recompute are those of :func:`cleave.compile`, lora, quant
     and grad_reduce_dtype those of :func:`cleave.load`, accumulate, no_sync, dropout and attention_dropout those of
-    :class:`Trainer`.
+    :class:`Trainer`. rules="auto" finds the fastest rules that a search finds (``cleave plan --rules auto``), whose
+    plan needs at most memory_limit bytes of a rank (0: the machine's).
     Refuses what clv_plan_compile and ``cleave plan`` refuse.
     """
-    found, split = parallel(tp, mesh, rules, sp)
+    searched = isinstance(rules, str) and rules == "auto"
+    if memory_limit and not searched:
+        raise ValueError("memory_limit has no effect without rules='auto'")
+    on, split = parallel(tp, mesh, () if searched else rules, sp)
     given = {
         "model": None if model is None else c_str(model, "a model"), "block": block, "mode": mode, "batch": batch,
         "seq": seq, "sp": sp, "dtype": dtype, "comm_dtype": comm_dtype, "overlap": overlap,
@@ -207,16 +230,23 @@ def plan(
     machine, adapters = as_machine(hardware), _c.lora(lora)
     out = ffi.new("clv_program **")
 
-    def call(function: Any, result: Any) -> None:
+    def call(function: Any, result: Any, stated: bool = True) -> None:
         def with_machine(priced_by: Any) -> None:
             kept = _c.options(
-                "clv_plan_options", given, "plan", beside=("tp", "mesh", "rules", "hardware"), mesh=found._mesh,
-                rules=NULL if sp else split._rules, machine=priced_by,
+                "clv_plan_options", given, "plan", beside=("tp", "mesh", "rules", "hardware"), mesh=on._mesh,
+                rules=split._rules if stated and not sp else NULL, machine=priced_by,
                 lora=NULL if adapters is None else adapters.struct,
             )  # fmt: skip
             check(function, result, kept.struct)
 
         machine._call(with_machine)
 
+    found = None
+    if searched:
+        limit, best = whole(memory_limit, "memory_limit: bytes"), ffi.new("clv_found_rules *")
+        best.size = ffi.sizeof("clv_found_rules")
+        call(lambda to, how, err: lib.clv_plan_find_rules(to, how, limit, err), best, stated=False)
+        split._rules[0] = best.rules
+        found = _found(best)
     call(lib.clv_plan_compile, out)
-    return Plan(Program(out[0]), machine, call)
+    return Plan(Program(out[0]), machine, call, split, found)

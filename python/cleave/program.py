@@ -155,7 +155,7 @@ def compile(graph: Graph, machine: MachineLike = None, **options: Any) -> Progra
     """Chooses a layout for every tensor, and plans all reshards and the memory of a rank.
 
     machine: what layouts are priced by: a :class:`Machine`, or its profile. Options are the library's
-    clv_compile_options: by_bytes, use_idle_axes, max_implicit_bytes, explain, greedy_by_size_limit,
+    clv_compile_options: by_bytes, use_idle_axes, search_layouts, max_implicit_bytes, explain, greedy_by_size_limit,
     keep_decisions, overlap, comm_dtype ("bf16": the wire dtype of f32 values), reshard_after_forward ("weights", "all"
     or "none": what the backward pass gathers again instead of keeping it), recompute ("none", "selective" or "full":
     what of blocks it recomputes),

@@ -336,3 +336,21 @@ def test_search_equals_the_command(tmp_path):
         cleave.plan_search(CONFIG)
     with pytest.raises(TypeError, match="has no 'sp'|sp"):
         cleave.plan_search(CONFIG, devices=4, sp=True)
+
+
+def test_found_rules():
+    how = {"block": "gpt", "hidden": 512, "heads": 8, "mode": "grad", "seq": 512, "hardware": "h100-nvlink-ib"}
+    auto = cleave.plan(mesh="a=2,b=4", rules="auto", **how)
+    assert auto.rules.name == "auto" and auto.found["seconds"] == pytest.approx(auto.seconds, rel=1e-9)
+    assert auto.found["priced"] > 10 and set(auto.found["rules"]) >= {"batch", "mlp", "heads"}
+    again = cleave.plan(mesh="a=2,b=4", rules=auto.rules, **how)
+    assert again.seconds == auto.seconds and again.found is None
+    named = cleave.plan(mesh="data=2,model=4", rules="auto", **how)
+    assert named.seconds == pytest.approx(auto.seconds, rel=1e-9)  # whatever the axes are called
+    for preset in ("megatron", "megatron-sp", "fsdp+megatron-sp"):
+        assert named.seconds <= cleave.plan(mesh="data=2,model=4", rules=preset, **how).seconds
+    less = cleave.plan(mesh="a=2,b=4", rules="auto", memory_limit=int(0.7 * auto.memory["total"]), **how)
+    assert less.memory["total"] < auto.memory["total"] or not less.found["fits"]
+    assert pickle.loads(pickle.dumps(auto)).found == auto.found
+    with pytest.raises(ValueError, match="memory_limit"):
+        cleave.plan(mesh="a=2,b=4", memory_limit=1 << 30, **how)

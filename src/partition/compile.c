@@ -1,6 +1,7 @@
 /* compile.c - clv_compile: checks the options and runs the passes from graph to program.
  *
  *   propagate_layouts       graph -> target layouts of values
+ *   search_layouts          -> strategies that cost less over the whole graph, where that is asked for
  *   choose_strategies       -> sharding table: a strategy for every op, reshards between them
  *   compress_collectives    marks steps that have a narrower wire dtype
  *   recompute_activations   repeats rows of the forward pass in the backward pass
@@ -10,7 +11,7 @@
  *   memory_planner          offsets of buffers (program/)
  *
  * A pass that changes decisions (such as pipeline stages) belongs between choose_strategies and lower_to_program and
- * edits the table; one that looks further ahead than one op belongs before choose_strategies.
+ * edits the table.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ static clv_status run_passes(clv_program *program, clv_partitioner *p, clv_error
     const clv_compile_options *o = p->options;
     CLV_TRY(clv_partitioner_init(p, err));
     CLV_TRY(clv_partition_propagate_layouts(p, err));
+    CLV_TRY(clv_partition_search_layouts(p, err));
     CLV_TRY(clv_partition_choose_strategies(p, err));
     CLV_TRY(clv_compress_collectives(&p->table, o->comm_dtype, o->grad_reduce_dtype, err));
     CLV_TRY(clv_recompute_activations(&p->table, o->recompute, o->reshard_after_forward != CLV_RESHARD_NONE, err));
@@ -53,12 +55,19 @@ clv_status clv_compile_options_check(const clv_compile_options *o, const char *w
 
 clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_compile_options *options, clv_error *err)
 {
+    return clv_compile_with_plans(out, graph, options, NULL, err);
+}
+
+clv_status clv_compile_with_plans(clv_program **out, const clv_graph *graph, const clv_compile_options *options,
+                                  clv_reshard_cache *reshards, clv_error *err)
+{
+    static const char call[] = "clv_compile";
     clv_compile_options taken;
-    CLV_TRY(clv_require(out && graph, __func__, "out and a graph", err));
+    CLV_TRY(clv_require(out && graph, call, "out and a graph", err));
     CLV_TRY(clv_graph_status(graph, err));
     CLV_TRY(clv_graph_check_rules(graph, err));
-    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, options, __func__, err));
-    CLV_TRY(clv_compile_options_check(&taken, __func__, err));
+    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, options, call, err));
+    CLV_TRY(clv_compile_options_check(&taken, call, err));
     clv_program *program = calloc(1, sizeof *program);
     clv_arena *scratch = clv_arena_new();
     if (program)
@@ -69,7 +78,8 @@ clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_comp
     if (status == CLV_OK) {
         clv_cost_model cost;
         clv_cost_model_make(&cost, &graph->mesh, taken.machine);
-        clv_partitioner p = {.graph = graph, .scratch = scratch, .options = &taken, .cost = &cost};
+        clv_partitioner p = {
+            .graph = graph, .scratch = scratch, .options = &taken, .cost = &cost, .reshards = reshards};
         status = run_passes(program, &p, err);
     }
     clv_arena_free(scratch);

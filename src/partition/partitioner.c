@@ -8,7 +8,8 @@ clv_status clv_partitioner_init(clv_partitioner *p, clv_error *err)
     p->available = clv_arena_alloc(p->scratch, (size_t)graph->n_values + 1, sizeof *p->available);
     p->live_op = clv_arena_alloc(p->scratch, (size_t)graph->n_ops + 1, sizeof *p->live_op);
     p->row_of = clv_arena_alloc(p->scratch, (size_t)graph->n_ops + 1, sizeof *p->row_of);
-    p->reshards = clv_reshard_cache_new(p->scratch, &graph->mesh, p->cost, p->options->by_bytes);
+    if (!p->reshards)
+        p->reshards = clv_reshard_cache_new(p->scratch, &graph->mesh, p->cost, p->options->by_bytes);
     p->strategies = clv_strategy_cache_new(p->scratch);
     if (!p->available || !p->live_op || !p->row_of || !p->reshards || !p->strategies)
         return clv_fail_memory(err, "the partitioner", (size_t)graph->n_values * sizeof *p->available);

@@ -44,6 +44,7 @@ typedef struct clv_partitioner {
     const clv_compile_options *options;
     clv_available_layouts *available; /* [n_values] */
     bool *live_op;                    /* [n_ops] */
+    const clv_strategy **searched;    /* [n_ops] by search_layouts.c; NULL: strategies are chosen one by one */
     clv_sharding_table table;
     int *row_of;                               /* [n_ops] row in the table; -1: none yet, or a constraint */
     int *first_reader;                         /* [n_values + 1] index into readers */
@@ -57,7 +58,12 @@ typedef struct clv_partitioner {
 /* Verifies that the enums of the options are in range. @return CLV_EDTYPE or CLV_EINVAL, with a message that begins
  * with `what` */
 clv_status clv_compile_options_check(const clv_compile_options *options, const char *what, clv_error *err);
-/* Prepares a partitioner that has a graph, scratch, options and cost: an empty table and caches. */
+/* clv_compile with a cache of reshard plans that outlives the call, made for the same mesh, machine and by_bytes. NULL:
+ * none. It is used by one thread at a time. */
+clv_status clv_compile_with_plans(clv_program **out, const clv_graph *graph, const clv_compile_options *options,
+                                  clv_reshard_cache *reshards, clv_error *err);
+/* Prepares a partitioner that has a graph, scratch, options and cost, and may have a cache of reshard plans: an empty
+ * table and caches. */
 clv_status clv_partitioner_init(clv_partitioner *p, clv_error *err);
 
 /* The strategy problem of an op, without layouts. types: room for its operands and results. */

@@ -92,14 +92,35 @@ static void add_gradients(clv_graph *graph, clv_value loss)
     free(d);
 }
 
+/* --rules auto finds rules for a block of the size. */
+static clv_status read_mesh(block_args *a, clv_error *err)
+{
+    const clv_plan_options workload = {.size = sizeof workload,
+                                       .block = a->gated ? CLV_PLAN_BLOCK_LLAMA : CLV_PLAN_BLOCK_GPT,
+                                       .mode = a->train ? CLV_PLAN_MODE_GRAD : CLV_PLAN_MODE_FORWARD,
+                                       .batch = a->batch,
+                                       .seq = a->seq,
+                                       .hidden = a->hidden,
+                                       .heads = a->heads,
+                                       .kv_heads = a->kv_heads,
+                                       .head_dim = a->head_dim,
+                                       .ffn = a->ffn,
+                                       .dtype = a->dtype,
+                                       .compile = a->compile};
+    a->mesh.workload = &workload;
+    clv_status status = clv_mesh_option_read(&a->mesh, err);
+    a->mesh.workload = NULL;
+    return status;
+}
+
 static clv_status compile(clv_program **out, block_args *a, clv_error *err)
 {
     clv_graph *graph;
     const clv_axis_rules *rules = &a->mesh.axis_rules;
-    CLV_TRY(clv_mesh_option_read(&a->mesh, err));
     CLV_TRY(clv_hardware_option_open(&a->machine, a->hardware, NULL, err));
     a->compile.size = sizeof a->compile;
     a->compile.machine = a->machine;
+    CLV_TRY(read_mesh(a, err));
     CLV_TRY(clv_graph_new(&graph, &a->mesh.mesh, err));
     clv_layout layout = clv_residual_layout(graph, rules, 3);
     clv_value x = clv_state(graph, "x", a->dtype, 3, (int64_t[]){a->batch, a->seq, a->hidden}, &layout,

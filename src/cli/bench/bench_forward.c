@@ -90,6 +90,7 @@ clv_status bench_forward(clv_invocation *run, clv_error *err)
     double *seconds;
     if (!parse(&a, run))
         return CLV_OK;
+    a.model.workload = (clv_plan_options){.mode = CLV_PLAN_MODE_PREFILL, .batch = a.batch, .seq = a.seq};
     CLV_TRY(measure(&seconds, &a, run->name, err));
     double median = seconds[a.iterations / 2];
     run->table = clv_table_new(NULL);

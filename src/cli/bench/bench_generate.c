@@ -123,6 +123,8 @@ clv_status bench_generate(clv_invocation *run, clv_error *err)
     measured m = {0};
     if (!parse(&a, run))
         return CLV_OK;
+    a.model.workload =
+        (clv_plan_options){.mode = CLV_PLAN_MODE_DECODE, .batch = a.work.batch, .seq = a.work.prompt + a.work.n};
     clv_table *t = run->table = clv_table_new(NULL);
     CLV_TRY(measure(&m, t, &a, run->name, err));
     clv_table_root(t);

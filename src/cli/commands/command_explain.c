@@ -1,6 +1,7 @@
 /* command_explain.c - the `cleave explain` command: why each op got its sharding strategy, the candidates considered,
  * Graphviz output.
  */
+#include "cli/options/found_rules.h"
 #include "cli/command.h"
 #include "cli/options/plan_target_options.h"
 #include "cli/parser/did_you_mean.h"
@@ -66,7 +67,8 @@ static void add_decision(clv_table *t, const clv_partition_decision *row, bool j
 }
 
 /* All rows in JSON; in text the same row of all layers once. */
-static clv_status list_decisions(clv_invocation *run, const clv_program *program, clv_error *err)
+static clv_status list_decisions(clv_invocation *run, const clv_program *program, const clv_found_rules *found,
+                                 clv_error *err)
 {
     clv_table *t = run->table = clv_table_new("assignment");
     double bytes = 0, seconds = 0;
@@ -82,6 +84,7 @@ static clv_status list_decisions(clv_invocation *run, const clv_program *program
     clv_table_root(t);
     clv_table_bytes(t, "bytes", bytes);
     clv_table_seconds(t, "seconds", seconds);
+    clv_found_rules_add(t, found);
     return CLV_OK;
 }
 
@@ -148,7 +151,7 @@ clv_status command_explain(clv_invocation *run, clv_error *err)
     if (status == CLV_OK && a.dot)
         run->code = clv_print_program(program, clv_program_print_dot);
     else if (status == CLV_OK)
-        status = a.op ? list_candidates(run, &a, program, err) : list_decisions(run, program, err);
+        status = a.op ? list_candidates(run, &a, program, err) : list_decisions(run, program, &a.plan.mesh.found, err);
     clv_program_free(program);
     clv_machine_free(a.plan.machine);
     return status;

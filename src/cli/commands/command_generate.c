@@ -64,7 +64,7 @@ static bool parse(generate_args *a, clv_invocation *run)
 /* ---- how tokens are chosen ---- */
 
 /* What is not given is the folder's, or else as it has always been. */
-enum { NOT_GIVEN = -1, USUAL_TOKENS = 128 };
+enum { NOT_GIVEN = -1, USUAL_TOKENS = 128, USUAL_CONTEXT = 1024 };
 
 static double given_or(double given, double other)
 {
@@ -329,6 +329,8 @@ clv_status command_generate(clv_invocation *run, clv_error *err)
     if (!parse(&a, run))
         return CLV_OK;
     run->format.json = a.json;
+    a.model.workload = (clv_plan_options){
+        .mode = CLV_PLAN_MODE_DECODE, .batch = a.file ? a.batch : 1, .seq = a.context > 0 ? a.context : USUAL_CONTEXT};
     CLV_TRY(clv_model_option_open(&model, &a.model, err));
     clv_status status = generate(run, &a, model, err);
     clv_model_close(model);

@@ -7,6 +7,7 @@
 #include "cli/evaluation/imported_run.h"
 #include "cli/parser/option_parser.h"
 #include "cli/options/plan_target_options.h"
+#include "cli/options/found_rules.h"
 #include "cli/reports/hardware_table.h"
 #include "cli/reports/plan_report.h"
 #include "cli/reports/plan_screen.h"
@@ -119,6 +120,7 @@ static clv_table *make_table(const plan_args *a, const clv_plan_report *r, bool 
     add_prediction(t, r);
     add_parts(t, r);
     add_first(t, r);
+    clv_found_rules_add(t, &r->option->mesh.found);
     return t;
 }
 
@@ -179,7 +181,10 @@ static clv_status report_program(clv_invocation *run, const plan_args *a, const 
 static clv_status plan(clv_invocation *run, plan_args *a, clv_error *err)
 {
     clv_program *program = NULL;
+    a->plan.mesh.memory_limit = a->memory_limit;
     clv_status status = clv_plan_option_compile(&program, &a->plan, err);
+    if (status == CLV_OK && a->search.save)
+        status = clv_found_rules_save(&a->plan, a->search.save, err);
     if (status == CLV_OK)
         status = a->show                               ? clv_visualize_sharding(program, a->show, err)
                  : clv_is_imported(a->plan.plan.model) ? report_program(run, a, program, err)
@@ -206,7 +211,7 @@ clv_status command_plan(clv_invocation *run, clv_error *err)
         return CLV_OK;
     if (a.plan.hardware && strcmp(a.plan.hardware, "list") == 0)
         return clv_hardware_table_new(&run->table, err);
-    CLV_TRY(clv_plan_search_check(&a.search, err));
+    CLV_TRY(clv_plan_search_check(&a.search, clv_mesh_option_is_auto(&a.plan.mesh), err));
     if (a.plan.plan.batch == 0 && a.search.latency_limit == 0)
         a.plan.plan.batch = CLV_PLAN_BATCH;
     if ((a.search.search || a.search.matrix) && clv_is_imported(a.plan.plan.model))

@@ -141,6 +141,29 @@ static void choose_parallelism(clv_train_args *a)
             clv_auto_parallelism_fill(&a->model.mesh, &a->model.threads, s->kv_heads ? s->kv_heads : s->heads);
 }
 
+/* What --rules auto finds rules for: the step of the model that is read, or a block of one that is new. */
+static void set_workload(clv_train_args *a)
+{
+    const clv_model_info *s = &a->sizes;
+    const char *path = a->folder ? a->folder : a->config;
+    clv_plan_options *w = &a->model.workload;
+    *w = (clv_plan_options){.model = path,
+                            .batch = a->trainer.batch,
+                            .seq = a->trainer.seq ? a->trainer.seq : CLV_TRAIN_DATA_SEQ,
+                            .dropout = path ? a->trainer.dropout : 0,
+                            .attention_dropout = path ? a->trainer.attention_dropout : 0,
+                            .accumulate = path ? a->optimizer.update.accumulate : 0,
+                            .no_sync = path && a->optimizer.update.no_sync};
+    if (path)
+        return;
+    w->block = CLV_PLAN_BLOCK_LLAMA;
+    w->mode = CLV_PLAN_MODE_GRAD;
+    w->hidden = s->hidden;
+    w->heads = s->heads;
+    w->kv_heads = s->kv_heads;
+    w->ffn = s->ffn;
+}
+
 clv_status command_train(clv_invocation *run, clv_error *err)
 {
     clv_train_args a = {.sizes = {.layers = 4, .hidden = 256, .heads = 8},
@@ -211,6 +234,7 @@ clv_status command_train(clv_invocation *run, clv_error *err)
     clv_mesh_option_apply_file(&a.model.mesh, &a.model.options.compile, &a.optimizer.update.accumulate);
     CLV_TRY(check_options(&a, err));
     choose_parallelism(&a);
+    set_workload(&a);
     clv_status status = clv_model_option_resolve(&a.model, err);
     if (status == CLV_OK)
         status = train(run, &a, err);

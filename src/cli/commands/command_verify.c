@@ -115,6 +115,7 @@ static clv_model_option on_mesh(const verify_args *a, const char *mesh)
     (void)clv_mesh_parse(&read, mesh, NULL);
     option.every_process_runs_all = clv_mesh_rank_count(&read) < clv_processes_count();
     option.mesh.text = mesh;
+    option.workload = (clv_plan_options){.batch = a->batch, .seq = a->seq};
     return option;
 }
 

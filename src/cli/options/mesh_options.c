@@ -77,8 +77,30 @@ void clv_mesh_option_apply_file(clv_mesh_option *o, clv_compile_options *compile
         *accumulate = o->saved.accumulate;
 }
 
+bool clv_mesh_option_is_auto(const clv_mesh_option *o)
+{
+    return o->rules && strcmp(o->rules, "auto") == 0 && !has_file(o);
+}
+
+static clv_status find_rules(clv_mesh_option *o, clv_error *err)
+{
+    if (!o->workload)
+        return clv_fail(err, CLV_EINVAL,
+                        "--rules auto needs a model's config.json and a batch to find rules for; valid here: a preset, "
+                        "or a file that `cleave plan --rules auto --save FILE` wrote");
+    clv_plan_options workload = *o->workload;
+    workload.mesh = &o->mesh;
+    workload.rules = NULL;
+    o->found = (clv_found_rules){.size = sizeof o->found};
+    CLV_TRY(clv_plan_find_rules(&o->found, &workload, o->memory_limit, err));
+    o->axis_rules = o->found.rules;
+    return CLV_OK;
+}
+
 static clv_status read_rules(clv_mesh_option *o, clv_error *err)
 {
+    if (clv_mesh_option_is_auto(o))
+        return find_rules(o, err);
     clv_error why = {0};
     const char *preset = o->sp ? "megatron-sp" : o->rules;
     clv_status status = has_file(o) ? clv_saved_plan_read(&o->saved, o->rules, &o->mesh, &why)

@@ -7,13 +7,16 @@
 typedef struct clv_mesh_option {
     int64_t tp;           /* -tp; 0: not given */
     const char *text;     /* --mesh; NULL: not given */
-    const char *rules;    /* --rules, a preset or a file; NULL: not given */
+    const char *rules;    /* --rules, a preset, a file or "auto"; NULL: not given */
     bool sp;              /* --sp: the same as --rules megatron-sp */
     clv_saved_plan saved; /* of --rules FILE; set by clv_mesh_option_read_file, as file_mesh */
     char file_mesh[CLV_MESH_TEXT];
-    bool whole_sequences; /* the command generates tokens: auto-parallelism must not choose --sp */
-    clv_mesh mesh;        /* set by clv_mesh_option_read, as axis_rules */
+    bool whole_sequences;             /* the command generates tokens: auto-parallelism must not choose --sp */
+    const clv_plan_options *workload; /* what --rules auto finds rules for, but for its mesh; NULL: it is refused */
+    int64_t memory_limit;             /* of --rules auto; 0: the machine's */
+    clv_mesh mesh;                    /* set by clv_mesh_option_read, as axis_rules */
     clv_axis_rules axis_rules;
+    clv_found_rules found; /* by --rules auto; priced 0: no search */
 } clv_mesh_option;
 
 /* Rows for commands that take these options in their own way. --mesh is a STRING or STRINGS. */
@@ -30,7 +33,7 @@ typedef struct clv_mesh_option {
 #define CLV_RULES_OPTION(option)                                                                                       \
     CLV_RULES_ROW(&(option)->rules,                                                                                    \
                   "how layers are split: dp, fsdp, megatron, megatron-sp, fsdp+megatron-sp, gspmd-2d, zero1, "         \
-                  "zero1+megatron-sp, or a file")
+                  "zero1+megatron-sp, a file, or auto: the fastest that a search finds")
 #define CLV_RULES_OPTIONS(option)                                                                                      \
     CLV_RULES_OPTION(option), CLV_OPT_FLAG("--sp, --sequence-parallel", &(option)->sp,                                 \
                                            "the same as --rules megatron-sp", .conflicts_with = "--rules")
@@ -42,7 +45,9 @@ void clv_mesh_option_read_file(clv_mesh_option *option);
 /* Sets the options of a training step that --rules FILE has and the command line has not; before or after
  * clv_mesh_option_read. accumulate NULL: not an option of the command. */
 void clv_mesh_option_apply_file(clv_mesh_option *option, clv_compile_options *compile, int64_t *accumulate);
-/* Fills option->mesh (of --mesh, or model=N of -tp N) and option->axis_rules. */
+/* Fills option->mesh (of --mesh, or model=N of -tp N) and option->axis_rules; with --rules auto option->found. */
 clv_status clv_mesh_option_read(clv_mesh_option *option, clv_error *err);
+/* Whether rules are searched: --rules auto, and no file has that name. */
+bool clv_mesh_option_is_auto(const clv_mesh_option *option);
 /* Warns on stderr when there are more ranks than processors. */
 void clv_mesh_option_warn_oversubscribed(const clv_mesh *mesh, const char *command);

@@ -100,19 +100,51 @@ void clv_auto_parallelism_for_model(clv_model_option *o, const char *path)
     o->chosen = clv_auto_parallelism_fill(&o->mesh, &o->threads, heads);
 }
 
+/* At most the model's positions; as it is where the model cannot be read: opening it says why. */
+static int64_t limit_seq(int64_t seq, const char *path)
+{
+    clv_model *model;
+    clv_model_info info = {.size = sizeof info};
+    clv_model_options options = {.size = sizeof options, .config_only = true};
+    if (clv_model_open(&model, path, &options, NULL) != CLV_OK)
+        return seq;
+    clv_status status = clv_model_get_info(model, &info, NULL);
+    clv_model_close(model);
+    return status == CLV_OK && info.max_positions < seq ? info.max_positions : seq;
+}
+
+/* Where the command says what it runs. */
+static void set_workload(clv_model_option *o)
+{
+    clv_plan_options *w = &o->workload;
+    o->mesh.workload = NULL;
+    if (w->batch == 0 || !clv_mesh_option_is_auto(&o->mesh))
+        return;
+    w->model = w->model || w->block ? w->model : o->path;
+    w->size = sizeof *w;
+    w->seq = w->model ? limit_seq(w->seq, w->model) : w->seq;
+    w->dtype = o->options.dtype;
+    w->quant = o->options.quant;
+    w->lora = o->options.lora;
+    w->f32_gradients = o->options.f32_gradients;
+    w->compile = o->options.compile;
+    o->mesh.workload = w;
+}
+
 clv_status clv_model_option_resolve(clv_model_option *o, clv_error *err)
 {
     clv_model_options *to = &o->options;
     CLV_TRY(clv_grad_reduce_dtype_read(&to->compile, &to->f32_gradients, o->grad_reduce_dtype, err));
+    CLV_TRY(clv_hardware_option_open(&o->machine, o->hardware, NULL, err));
+    to->compile.machine = o->machine;
+    set_workload(o);
     CLV_TRY(clv_mesh_option_read(&o->mesh, err));
     if (!o->every_process_runs_all)
         CLV_TRY(clv_processes_job_of_mesh(&to->job, &o->comm, &o->mesh.mesh, err));
     CLV_TRY(clv_flight_option_open(&to->flight, o->comm.flight, err));
-    CLV_TRY(clv_hardware_option_open(&o->machine, o->hardware, NULL, err));
     to->size = sizeof *to;
     to->mesh = &o->mesh.mesh;
     to->rules = &o->mesh.axis_rules;
-    to->compile.machine = o->machine;
     to->threads_per_rank = (int)o->threads;
     to->timeout_ms = clv_comm_option_timeout_ms(&o->comm);
     return CLV_OK;
@@ -140,9 +172,16 @@ clv_status clv_model_option_open(clv_model **out, clv_model_option *o, clv_error
     return status;
 }
 
-void clv_model_option_warnings(const clv_model *model, const clv_model_option *o, const char *command)
+void clv_model_option_print_chosen(const clv_model_option *o, const char *command)
 {
     clv_auto_parallelism_print(o->chosen, command);
+    if (o->mesh.found.priced > 0)
+        clv_log("%s: rules found: %s", command, o->mesh.found.like);
+}
+
+void clv_model_option_warnings(const clv_model *model, const clv_model_option *o, const char *command)
+{
+    clv_model_option_print_chosen(o, command);
     clv_mesh_option_warn_oversubscribed(clv_model_mesh(model), command);
     for (int i = 0; clv_model_warning(model, i); i++)
         clv_log("%s: note: %s: %s", command, o->path, clv_model_warning(model, i));

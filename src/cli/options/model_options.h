@@ -17,6 +17,8 @@ typedef struct clv_model_option {
     int64_t threads; /* a rank's; 0: not given */
     const char *hardware, *grad_reduce_dtype;
     bool every_process_runs_all; /* every process runs the model with all ranks */
+    clv_plan_options workload;   /* what --rules auto finds rules for: rows, or the command, set mode, batch and seq;
+                                    batch 0: it is refused. _resolve sets the rest */
     clv_auto_parallelism chosen; /* ranks and threads, when none were given; set by opening */
     clv_machine *machine;        /* of --hardware; set by _resolve, freed by its caller */
 } clv_model_option;
@@ -72,6 +74,8 @@ clv_status clv_model_option_open(clv_model **out, clv_model_option *option, clv_
 clv_status clv_model_open_alike(clv_model **out, const char *path, const clv_model_options *options, clv_error *err);
 /* clv_auto_parallelism_fill for a model's folder or config.json. */
 void clv_auto_parallelism_for_model(clv_model_option *option, const char *path);
-/* Warnings on stderr before the model runs: automatic parallelism, more ranks than processors, unused tensors of the
- * folder, weights that are not quantised. */
+/* Prints on stderr what was chosen for the user: ranks and threads, the rules of --rules auto. */
+void clv_model_option_print_chosen(const clv_model_option *option, const char *command);
+/* The same, and warnings before the model runs: more ranks than processors, unused tensors of the folder, weights that
+ * are not quantised. */
 void clv_model_option_warnings(const clv_model *model, const clv_model_option *option, const char *command);

@@ -49,6 +49,7 @@ clv_status clv_plan_option_compile(clv_program **out, clv_plan_option *o, clv_er
     if (clv_is_imported(plan->model))
         return compile_program(out, o, err);
     apply_file(o);
+    o->mesh.workload = plan;
     CLV_TRY(clv_mesh_option_read(&o->mesh, err));
     plan->mesh = &o->mesh.mesh;
     plan->rules = o->mesh.rules ? &o->mesh.axis_rules : NULL;

@@ -1,4 +1,5 @@
 /* plan_screen.c - first screen of `cleave plan`: what is planned, does it fit, where the time goes, what to change. */
+#include "cli/options/found_rules.h"
 #include "cli/reports/plan_screen.h"
 
 #include <math.h>
@@ -131,7 +132,7 @@ static void put_step(screen *s, const clv_plan_report *r)
 
 static void put_mesh(screen *s, const clv_plan_report *r)
 {
-    char mesh[CLV_MESH_TEXT];
+    char mesh[CLV_MESH_TEXT], text[CLV_FOUND_RULES_LINE];
     const char *rules = r->option->mesh.axis_rules.name;
     clv_mesh_print(mesh, sizeof mesh, &r->option->mesh.mesh);
     put(s, "mesh %s (ranks %lld), rules ", mesh, (long long)clv_mesh_rank_count(&r->option->mesh.mesh));
@@ -139,6 +140,11 @@ static void put_mesh(screen *s, const clv_plan_report *r)
     put(s, ", hardware ");
     put_name(s, r->machine.name);
     end_line(s, 2);
+    clv_found_rules_print(text, sizeof text, &r->option->mesh.found);
+    if (text[0]) {
+        put(s, "%s", text);
+        end_line(s, 2);
+    }
     if (!r->machine.software[0])
         return;
     put(s, "software ");

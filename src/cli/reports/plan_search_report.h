@@ -30,8 +30,8 @@ typedef struct clv_plan_search_args {
         CLV_OPT_STRING("--cost", &(a)->cost, "PRICE",                                                                  \
                        "with --search: of a device, 2.5/h; adds the price of 1e9 tokens"),                             \
         CLV_OPT_STRING("--save", &(a)->save, "FILE",                                                                   \
-                       "with --search: write the first one's mesh, rules and options, for --rules of plan, train and " \
-                       "generate",                                                                                     \
+                       "with --search or --rules auto: write the mesh, rules and options (of the first one), for "     \
+                       "--rules of plan, train and generate",                                                          \
                        .use = CLV_OPTION_OUTPUT_FILE)
 
 /* Fills how->base and how->rules: what the command line states is not searched. base, mesh: they live as long. */
@@ -41,8 +41,8 @@ clv_status clv_plan_search_state_base(clv_plan_search_options *how, clv_plan_opt
 void clv_plan_candidate_add_options(clv_table *t, const clv_plan_candidate *c, bool searched_batch, bool json);
 /* "forward and backward", "training", ... */
 const char *clv_plan_step_name(const clv_plan_option *option);
-/* Refuses options of --search without it. */
-clv_status clv_plan_search_check(const clv_plan_search_args *args, clv_error *err);
+/* Refuses options of --search without it, but for --save with --rules auto. */
+clv_status clv_plan_search_check(const clv_plan_search_args *args, bool auto_rules, clv_error *err);
 /* Searches and fills run->table. memory_limit 0: the machine's. */
 clv_status clv_plan_search_report(clv_invocation *run, clv_plan_option *option, const clv_plan_search_args *args,
                                   int64_t memory_limit, clv_error *err);

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_SEQ = 256 };
-
 static bool has_texts(const clv_strings *files)
 {
     for (int i = 0; i < files->n; i++)
@@ -122,7 +120,7 @@ static clv_status check_option(const purpose *p, clv_error *err)
 clv_status clv_train_data_open(clv_train_data *out, const clv_data_option *option, const clv_model *model,
                                bool has_folder, int64_t seq, uint64_t seed, clv_error *err)
 {
-    clv_train_data data = {.seq = seq ? seq : DEFAULT_SEQ, .seed = seed, .rows = "packed"};
+    clv_train_data data = {.seq = seq ? seq : CLV_TRAIN_DATA_SEQ, .seed = seed, .rows = "packed"};
     purpose p = {.option = option, .model = model, .has_folder = has_folder, .info = {.size = sizeof p.info}};
     if (model)
         CLV_TRY(clv_model_get_info(model, &p.info, err));

@@ -9,6 +9,9 @@
 #include "cli/options/model_options.h"
 #include "cli/parser/option_parser.h"
 
+/* Tokens a sequence, unless --data or --seq says another number. */
+enum { CLV_TRAIN_DATA_SEQ = 256 };
+
 typedef struct clv_data_option {
     clv_strings files; /* --data */
     bool no_shuffle, chat, skip_bad_lines;

@@ -463,7 +463,7 @@ static clv_status run_in_folder(run *r, int *code, clv_error *err)
     int64_t saved = saves_adapters(r->args) ? info.adapter_parameters : info.parameters;
     CLV_TRY(open_folder(r, saved * (int64_t)clv_dtype_size(clv_model_dtype(r->model)), err));
     r->look_every = count_eval_every(&info, r->args);
-    clv_auto_parallelism_print(r->args->model.chosen, r->command);
+    clv_model_option_print_chosen(&r->args->model, r->command);
     clv_mesh_option_warn_oversubscribed(clv_model_mesh(r->model), r->command);
     if (r->args->resume)
         CLV_TRY(resume(r, err));

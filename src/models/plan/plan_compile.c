@@ -6,6 +6,7 @@
 
 #include "models/model.h"
 #include "ops/builtin_ops.h"
+#include "partition/partitioner.h"
 
 /* ---- what is asked for ---- */
 
@@ -282,7 +283,8 @@ static clv_status check_mesh(const clv_mesh *mesh, clv_error *err)
                     CLV_PLAN_MAX_RANKS);
 }
 
-static clv_status compile(clv_program **out, const clv_plan_options *o, int64_t layers, clv_error *err)
+static clv_status compile(clv_program **out, const clv_plan_options *o, int64_t layers, clv_reshard_cache *reshards,
+                          clv_error *err)
 {
     clv_graph *graph;
     clv_status status = CLV_OK;
@@ -292,7 +294,7 @@ static clv_status compile(clv_program **out, const clv_plan_options *o, int64_t 
     else
         build_block(graph, o);
     if (status == CLV_OK)
-        status = clv_compile(out, graph, &o->compile, err);
+        status = clv_compile_with_plans(out, graph, &o->compile, reshards, err);
     clv_graph_free(graph);
     return status;
 }
@@ -307,10 +309,11 @@ clv_status clv_plan_parse_options(clv_plan_options *out, const clv_plan_options 
 
 clv_status clv_plan_compile(clv_program **out, const clv_plan_options *options, clv_error *err)
 {
-    return clv_plan_compile_layers(out, options, 0, err);
+    return clv_plan_compile_layers(out, options, 0, NULL, err);
 }
 
-clv_status clv_plan_compile_layers(clv_program **out, const clv_plan_options *options, int64_t layers, clv_error *err)
+clv_status clv_plan_compile_layers(clv_program **out, const clv_plan_options *options, int64_t layers,
+                                   clv_reshard_cache *reshards, clv_error *err)
 {
     static const char call[] = "clv_plan_compile";
     const clv_mesh alone = {0};
@@ -325,5 +328,5 @@ clv_status clv_plan_compile_layers(clv_program **out, const clv_plan_options *op
         CLV_TRY(clv_axis_rules_preset(&rules, o.sp ? "megatron-sp" : NULL, o.mesh, err));
     o.rules = o.rules ? o.rules : &rules;
     set_defaults(&o);
-    return compile(out, &o, layers, err);
+    return compile(out, &o, layers, reshards, err);
 }

@@ -76,7 +76,7 @@ static clv_status measure(clv_price *out, const clv_program *program, const clv_
 
 /* The price with so many layers (0: all) and microbatches of the given one's size. */
 static clv_status price(clv_price *out, const clv_plan_options *options, int64_t layers, int64_t microbatches,
-                        clv_error *err)
+                        clv_reshard_cache *reshards, clv_error *err)
 {
     clv_plan_options changed = *options;
     clv_program *program;
@@ -84,7 +84,7 @@ static clv_status price(clv_price *out, const clv_plan_options *options, int64_t
         changed.batch = options->batch / options->accumulate * microbatches;
         changed.accumulate = microbatches;
     }
-    CLV_TRY(clv_plan_compile_layers(&program, &changed, layers, err));
+    CLV_TRY(clv_plan_compile_layers(&program, &changed, layers, reshards, err));
     clv_status status = measure(out, program, options->compile.machine, err);
     clv_program_free(program);
     return status;
@@ -92,7 +92,7 @@ static clv_status price(clv_price *out, const clv_plan_options *options, int64_t
 
 clv_status clv_price_whole(clv_price *out, const clv_plan_options *options, clv_error *err)
 {
-    return price(out, options, 0, options->accumulate, err);
+    return price(out, options, 0, options->accumulate, NULL, err);
 }
 
 /* ---- what repeats ---- */
@@ -117,13 +117,14 @@ static clv_price extrapolate(const clv_price *a, const clv_price *b, double step
 }
 
 /* With so many layers, for any number of microbatches. Their inputs alone add to memory: too little to count. */
-static clv_status price_microbatches(clv_price *out, const clv_plan_options *options, int64_t layers, clv_error *err)
+static clv_status price_microbatches(clv_price *out, const clv_plan_options *options, int64_t layers,
+                                     clv_reshard_cache *reshards, clv_error *err)
 {
     clv_price more;
     if (options->accumulate <= FEW_MICROBATCHES + 1)
-        return price(out, options, layers, options->accumulate, err);
-    CLV_TRY(price(out, options, layers, FEW_MICROBATCHES, err));
-    CLV_TRY(price(&more, options, layers, FEW_MICROBATCHES + 1, err));
+        return price(out, options, layers, options->accumulate, reshards, err);
+    CLV_TRY(price(out, options, layers, FEW_MICROBATCHES, reshards, err));
+    CLV_TRY(price(&more, options, layers, FEW_MICROBATCHES + 1, reshards, err));
     *out = extrapolate(out, &more, (double)(options->accumulate - FEW_MICROBATCHES));
     out->memory = more.memory;
     return CLV_OK;
@@ -139,10 +140,10 @@ static clv_status price_layers(clv_price *out, const clv_plan_options *options, 
 {
     clv_price more;
     bool repeats = has_many_layers(shape);
-    CLV_TRY(price_microbatches(out, options, repeats ? FEW_LAYERS : 0, err));
+    CLV_TRY(price_microbatches(out, options, repeats ? FEW_LAYERS : 0, shape->reshards, err));
     if (!repeats)
         return CLV_OK;
-    CLV_TRY(price_microbatches(&more, options, FEW_LAYERS + 1, err));
+    CLV_TRY(price_microbatches(&more, options, FEW_LAYERS + 1, shape->reshards, err));
     *out = extrapolate(out, &more, (double)(shape->layers - FEW_LAYERS));
     return CLV_OK;
 }

@@ -39,6 +39,7 @@ typedef struct clv_price_shape {
     bool layers_repeat; /* its layers are identical */
     bool bidirectional;
     int64_t heads;
+    clv_reshard_cache *reshards; /* as in clv_compile_with_plans; NULL: none */
 } clv_price_shape;
 
 clv_status clv_price_shape_read(clv_price_shape *out, const clv_plan_options *options, clv_error *err);

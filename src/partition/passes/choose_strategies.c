@@ -57,6 +57,24 @@ static void keep_partial_sums(clv_partitioner *p, int value, const clv_layout *m
         p->available[value].stationary_axes |= 1u << axes[i].axis;
 }
 
+/* Takes the strategy that was found, with its costs here. */
+static clv_status take_searched(const clv_strategy **out, clv_partitioner *p, const clv_strategy_problem *problem,
+                                const clv_op *op, clv_error *err)
+{
+    clv_strategy *s = clv_arena_copy(p->scratch, p->searched[op->id], sizeof *s);
+    if (!s)
+        return clv_fail_memory(err, "a strategy", sizeof *s);
+    *out = s;
+    s->bytes = 0;
+    s->moves = 0;
+    s->seconds = s->work_seconds;
+    for (int i = 0; i < op->n_in; i++)
+        CLV_TRY(clv_strategy_add_operand_reshard(s, problem, i, err));
+    for (int o = 0; o < op->n_out; o++)
+        CLV_TRY(clv_strategy_add_result_reshard(s, problem, o, err));
+    return CLV_OK;
+}
+
 static clv_status choose_strategy(clv_partitioner *p, const clv_op *op, clv_error *err)
 {
     clv_strategy_problem problem;
@@ -64,7 +82,8 @@ static clv_status choose_strategy(clv_partitioner *p, const clv_op *op, clv_erro
     clv_partition_init_problem(&problem, types, p, op);
     CLV_TRY(load_layouts(&problem, p, op, err));
     clv_sharding_row row = {.op = op, .backward = op->backward, .update = op->update, .block = op->block};
-    CLV_TRY(clv_strategy_cache_choose(&row.strategy, p->strategies, &problem, err));
+    CLV_TRY(p->searched ? take_searched(&row.strategy, p, &problem, op, err)
+                        : clv_strategy_cache_choose(&row.strategy, p->strategies, &problem, err));
     clv_explain_name_factors(p, op, &problem.rule);
     if (clv_explain_is_requested(p, op))
         CLV_TRY(clv_explain_candidates(p, &problem, row.strategy, err));

@@ -20,7 +20,7 @@ clv_status clv_partition_add_available(clv_partitioner *p, int value, int sharde
     for (int k = 0; k < at->n; k++)
         if (at->sharded[k] == sharded)
             return CLV_OK;
-    if (clv_arena_grow(p->scratch, &at->sharded, &at->capacity, at->n, sizeof *at->sharded) != 0)
+    if (clv_arena_grow(p->table.arena, &at->sharded, &at->capacity, at->n, sizeof *at->sharded) != 0)
         return clv_fail_memory(err, "available layouts", sizeof *at->sharded);
     if (at->phase != p->phase)
         at->n_earlier = at->n;

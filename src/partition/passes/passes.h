@@ -8,6 +8,9 @@
  * counts. */
 clv_status clv_partition_propagate_layouts(clv_partitioner *p, clv_error *err);
 
+/* search_layouts.c. In: targets. Out: with clv_compile_options.search_layouts searched, and targets of inputs. */
+clv_status clv_partition_search_layouts(clv_partitioner *p, clv_error *err);
+
 /* choose_strategies.c. In: available and target layouts. Out: the table, with a strategy for every live op and the
  * reshards of its operands, outputs and state. */
 clv_status clv_partition_choose_strategies(clv_partitioner *p, clv_error *err);
