@@ -231,6 +231,19 @@ static void test_changes(void **state)
     json_decref(d);
 }
 
+/* ---- the step ---- */
+
+/* Options that are not at their defaults, each with its value. */
+static void test_step(void **state)
+{
+    static const char tiny[] = "plan -m {g}/llama --mesh data=2 --rules fsdp --batch 4 --seq 16 ";
+    (void)state;
+    cli_expect(0, "f32, reshard_after_forward none\n", "%s--keep-gathered", tiny);
+    cli_expect(0, "f32, reshard_after_forward all\n", "%s--reshard-after-forward", tiny);
+    cli_expect(0, "f32, accumulate 2, no_sync, comm_dtype bf16,\n  recompute full, overlap\n",
+               "%s--accumulate 2 --no-sync --comm-dtype bf16 --recompute full --overlap", tiny);
+}
+
 /* ---- the rest of the output ---- */
 
 static void test_flags(void **state)
@@ -251,7 +264,7 @@ static void test_flags(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_fits_a_terminal), cmocka_unit_test(test_bars),
-                                       cmocka_unit_test(test_purposes), cmocka_unit_test(test_changes),
+                                       cmocka_unit_test(test_purposes), cmocka_unit_test(test_changes), cmocka_unit_test(test_step),
                                        cmocka_unit_test(test_flags)};
     return cmocka_run_group_tests(tests, write_gpt2, cli_remove_folder);
 }

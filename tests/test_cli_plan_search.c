@@ -54,6 +54,12 @@ static void test_matrix(void **state)
                "e[0][\"state_fsdp\"] * 4 == e[0][\"state_dp\"], e[2][\"layer_sp\"] * 4 == e[0][\"layer_tp\"])'");
     cli_expect(0, "TP spans hosts",
                "plan -m {g}/llama --matrix --seq 16 --inventory '2 hosts x 2' --hardware h100-nvlink-ib");
+    /* the options of a cell, by name and as of the command line */
+    cli_expect(0, "['all'] none",
+               "plan -m {g}/llama --matrix --devices 4 --batch 8 --seq 16 --reshard-after-forward --json | python3 -c "
+               "'import json, sys; c = json.load(sys.stdin)[\"cells\"]; "
+               "print(sorted({x[\"reshard_after_forward\"] for x in c}), c[0][\"recompute\"])'");
+    cli_expect(0, "--keep-gathered", "plan -m {g}/llama --matrix --devices 4 --batch 8 --seq 16 --keep-gathered");
     cli_expect(2, "--matrix needs --devices N", "plan -m {g}/llama --matrix");
     cli_expect(2, "--matrix", "plan --block gpt --matrix --devices 4");
 }

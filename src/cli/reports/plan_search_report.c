@@ -175,12 +175,12 @@ static clv_table *make_table(const clv_plan_option *o, const clv_plan_search *fo
 }
 
 static clv_status make_matrix(clv_table **out, const clv_plan_option *o, const clv_plan_search *found,
-                              const clv_plan_search_options *how, clv_error *err)
+                              const clv_plan_search_options *how, bool json, clv_error *err)
 {
     clv_machine_info info = {.size = sizeof info};
     clv_machine_get_info(o->machine, &info, NULL);
     info.ranks_per_host = how->ranks_per_host ? how->ranks_per_host : info.ranks_per_host;
-    CLV_TRY(clv_decision_matrix_new(out, found, how->base, &info, err));
+    CLV_TRY(clv_decision_matrix_new(out, found, how->base, &info, json, err));
     add_header(*out, o, found, how->devices ? how->devices : how->hosts * how->ranks_per_host);
     clv_table_root(*out);
     clv_table_text(*out, "not_searched", not_searched);
@@ -224,7 +224,7 @@ clv_status clv_plan_search_report(clv_invocation *run, clv_plan_option *o, const
                         a->matrix ? "--matrix" : "--search", a->matrix ? "" : " or --mesh AXES");
     how.every_layout = a->matrix;
     CLV_TRY(clv_plan_search_run(&found, &how, err));
-    clv_status status = a->matrix ? make_matrix(&run->table, o, found, &how, err) : CLV_OK;
+    clv_status status = a->matrix ? make_matrix(&run->table, o, found, &how, run->format.json, err) : CLV_OK;
     if (!a->matrix)
         run->table = make_table(o, found, a, price, run->format.json);
     if (status == CLV_OK && a->save)
