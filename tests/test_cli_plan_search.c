@@ -80,6 +80,7 @@ static void test_refused(void **state)
 /* The mesh, rules and options of the first; an option of the command line goes first. */
 static void test_saved(void **state)
 {
+    char out[CLI_OUTPUT];
     (void)state;
     cli_expect(0, "",
                SEARCH "--mesh data=2,model=2 --rules fsdp+megatron-sp --accumulate 2 --recompute full "
@@ -88,6 +89,11 @@ static void test_saved(void **state)
     cli_expect(0, "data=2,model=2 4 full", PLANNED("--accumulate 4"));
     cli_expect(0, "data=1,model=2 2 full", PLANNED("--mesh data=1,model=2"));
     cli_expect(0, "data=2,model=2 null null", PLANNED("--decode"));
+    cli_expect(0, "data=2,model=2 null null", PLANNED("--accumulate 1 --recompute none")); /* defaults, too */
+    cli_shell("sed 's/\"weights\"\\|\"none\"$/\"all\"/' {d}/best.json > {d}/all.json");
+    cli_expect(0, "reshard_after_forward all", "plan -m {g}/llama --batch 8 --seq 16 --rules {d}/all.json");
+    assert_int_equal(cli_run(out, "plan -m {g}/llama --batch 8 --seq 16 --rules {d}/all.json --reshard-weights"), 0);
+    assert_null(strstr(out, "reshard_after_forward"));
     cli_expect(2, "the mesh has no axis 'data'", "plan -m {g}/llama --seq 16 -tp 2 --rules {d}/best.json");
     /* train: accumulate 2 does not divide a batch of 3 */
     cli_shell("yes the quick brown fox | head -n 50 > {d}/text");
@@ -95,15 +101,36 @@ static void test_saved(void **state)
                "train --text {d}/text --hidden 16 --layers 1 --heads 2 --seq 8 --batch 3 --steps 1 "
                "--rules {d}/best.json --out {d}/run");
     cli_expect(0, "over 4 ranks",
+               "train --text {d}/text --hidden 16 --layers 1 --heads 2 --seq 8 --batch 3 --steps 1 --accumulate 1 "
+               "--rules {d}/best.json --out {d}/whole");
+    cli_expect(0, "over 4 ranks",
                "train --text {d}/text --hidden 16 --layers 1 --heads 2 --seq 8 --batch 4 --steps 1 "
                "--rules {d}/best.json --out {d}/run");
     cli_expect(0, "", "generate -m {d}/run --rules {d}/best.json -p the -n 1 2>{d}/warning");
     cli_shell("grep -q '4 ranks share' {d}/warning || [ $(nproc) -ge 4 ]");
 }
 
+/* What is given is not searched, though it is the default. */
+static void test_kept(void **state)
+{
+    (void)state;
+    static const char *const given[][3] = {{"recompute", "--recompute none", "none"},
+                                           {"accumulate", "--accumulate 1", "1"},
+                                           {"reshard_after_forward", "--reshard-weights", "weights"}};
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        char want[64];
+        snprintf(want, sizeof want, "{'%s'}\n", given[i][2]);
+        cli_expect(0, want,
+                   SEARCH "--devices 4 %s --json | python3 -c 'import json, sys; "
+                          "print({str(c[\"%s\"]) for c in json.load(sys.stdin)[\"front\"]})'",
+                   given[i][1], given[i][0]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_table), cmocka_unit_test(test_matrix),
-                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_saved)};
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_saved),
+                                       cmocka_unit_test(test_kept)};
     return cmocka_run_group_tests(tests, NULL, cli_remove_folder);
 }

@@ -11,9 +11,10 @@
  *   }
  *
  * A layout is a mesh (devices as data x model or X x Y, on several hosts in both orders) with the rules of a preset
- * that fits it; a candidate is a layout with a number of microbatches (a power of two, or what remains of the batch),
- * recomputation and reshard_after_forward. Searched is what the base leaves at its default: its mesh, accumulate,
- * recompute and reshard_after_forward are kept if they are set. The batch must have a row for each rank of the data
+ * that fits it; a candidate is a layout with a number of microbatches (each that gives the ranks equally many rows),
+ * recomputation and reshard_after_forward. The base's mesh and accumulate are kept if they are not 0, its recompute and
+ * reshard_after_forward if they are not the default or `keep_recompute` and `keep_reshard_after_forward` say so; the
+ * rest is searched. The batch must have a row for each rank of the data
  * axis, and each rank of the model axis a head.
  *
  * A larger microbatch, less recomputation and weights that stay gathered are taken to be never slower: of the options
@@ -56,6 +57,8 @@ typedef struct clv_plan_search_options {
     bool every_layout;    /**< rank each layout, with the data axis or X first; after those that fit the others,
                                        with the options that need the least memory. `most` is ignored */
     bool exhaustive;      /**< price every candidate */
+    bool keep_recompute;  /**< do not search base->compile.recompute, though it be the default */
+    bool keep_reshard_after_forward; /**< likewise */
 } clv_plan_search_options;
 
 /** A candidate. Its pointers live as long as the clv_plan_search. */

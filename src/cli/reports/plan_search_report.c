@@ -50,6 +50,8 @@ clv_status clv_plan_search_state_base(clv_plan_search_options *how, clv_plan_opt
 {
     *base = o->plan;
     how->base = base;
+    how->keep_recompute = o->mesh.given.recompute;
+    how->keep_reshard_after_forward = o->mesh.given.reshard_after_forward;
     how->rules = o->mesh.sp ? "megatron-sp" : o->mesh.rules;
     if (!o->mesh.text)
         return CLV_OK;

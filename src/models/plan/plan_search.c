@@ -550,18 +550,19 @@ static clv_status set_machine(clv_plan_search *s, const clv_plan_search_options 
     return CLV_OK;
 }
 
-static void set_variants(clv_plan_search *s)
+static void set_variants(clv_plan_search *s, const clv_plan_search_options *o)
 {
     const clv_compile_options *c = &s->base.compile;
     const bool searched = s->space.trains || s->base.mode == CLV_PLAN_MODE_GRAD;
+    const bool keep_recompute = c->recompute || o->keep_recompute;
+    const bool keep_reshard = c->reshard_after_forward || o->keep_reshard_after_forward;
     if (!searched) {
         s->variants[s->n_variants++] = (variant){c->recompute, c->reshard_after_forward};
         return;
     }
     for (clv_recompute r = CLV_RECOMPUTE_NONE; r <= CLV_RECOMPUTE_FULL; r++)
         for (int k = 0; k < RESHARDS; k++)
-            if ((!c->recompute || c->recompute == r) &&
-                (!c->reshard_after_forward || c->reshard_after_forward == reshards[k]))
+            if ((!keep_recompute || c->recompute == r) && (!keep_reshard || c->reshard_after_forward == reshards[k]))
                 s->variants[s->n_variants++] = (variant){r, reshards[k]};
 }
 
@@ -594,7 +595,7 @@ static clv_status set_up(clv_plan_search *s, const clv_plan_search_options *o, c
     CLV_TRY(set_base(s, o, err));
     CLV_TRY(check_devices(s, o, err));
     CLV_TRY(set_machine(s, o, err));
-    set_variants(s);
+    set_variants(s, o);
     s->most = o->most > 0 ? o->most : CLV_PLAN_SEARCH_MOST;
     s->threads = o->threads > 0 ? o->threads : clv_usable_cores();
     s->threads = s->threads < MOST_THREADS ? s->threads : MOST_THREADS;
@@ -614,11 +615,11 @@ static void set_sizes(const clv_plan_search *s, layout *l)
                 l->sizes[l->n_sizes++] = b;
         return;
     }
-    for (int64_t n = 1; s->space.trains && given <= 1 && batch % rows == 0 && n <= batch / rows; n++)
+    for (int64_t n = 1; s->space.trains && given == 0 && batch % rows == 0 && n <= batch / rows; n++)
         if (batch / rows % n == 0 && l->n_sizes < MOST_SIZES)
             l->sizes[l->n_sizes++] = n;
     if (l->n_sizes == 0)
-        l->sizes[l->n_sizes++] = given > 1 ? given : 1;
+        l->sizes[l->n_sizes++] = given ? given : 1;
 }
 
 static clv_status list_layouts(clv_plan_search *s, clv_error *err)
