@@ -220,6 +220,13 @@ static void test_changes(void **state)
     assert_int_equal(cli_run(out, "plan %sdata=2,model=8 --overlap", dp), 0);
     assert_non_null(strstr(out, figure));
     assert_null(strstr(out, "change first --overlap"));
+    /* no order that does not fit */
+    static const char eight_b[] =
+        "plan -m %s/data/configs/llama-3-8b.json --batch 8 --seq 1024 --dtype bf16 --hardware "
+        "cpu-10gbe --mesh data=4,model=2 --rules fsdp+megatron-sp %s";
+    cli_expect(0, "change first --mesh model=2,data=4: ", eight_b, root(), "--memory-limit 20GiB");
+    assert_int_equal(cli_run(out, eight_b, root(), "--memory-limit 18.6GiB"), 0);
+    assert_null(strstr(out, "--mesh model=2,data=4"));
     /* nothing, or the machine */
     cli_expect(0, "\nchange first nothing: it fits, and 100.0 % of the time is ops\n",
                "plan -m {d}/gpt2 --hardware h200");
@@ -263,8 +270,8 @@ static void test_flags(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fits_a_terminal), cmocka_unit_test(test_bars),
-                                       cmocka_unit_test(test_purposes), cmocka_unit_test(test_changes), cmocka_unit_test(test_step),
-                                       cmocka_unit_test(test_flags)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fits_a_terminal), cmocka_unit_test(test_bars), cmocka_unit_test(test_purposes),
+        cmocka_unit_test(test_changes),         cmocka_unit_test(test_step), cmocka_unit_test(test_flags)};
     return cmocka_run_group_tests(tests, write_gpt2, cli_remove_folder);
 }
