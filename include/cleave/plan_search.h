@@ -116,7 +116,8 @@ CLV_EXPERIMENTAL double clv_plan_search_memory_limit(const clv_plan_search *sear
  *  A file keeps a mesh with rules and options: a rules file (clv_axis_rules_parse) with more keys, each optional.
  *
  *    { "mesh": "data=8,model=8", "rules": [["batch", "data"], ...], "optimizer": ["data"],
- *      "accumulate": 64, "recompute": "full", "reshard_after_forward": "all" } @{ */
+ *      "accumulate": 64, "recompute": "full", "reshard_after_forward": "all",
+ *      "hosts": 8, "ranks_per_host": 8 } @{ */
 
 /** A mesh with rules and options. */
 typedef struct clv_saved_plan {
@@ -127,6 +128,7 @@ typedef struct clv_saved_plan {
     int64_t accumulate; /**< microbatches; at least 1 */
     clv_recompute recompute;
     clv_reshard_after_forward reshard_after_forward;
+    int64_t hosts, ranks_per_host; /**< that the mesh is for, as of clv_machine_with_hosts; 0: any */
 } clv_saved_plan;
 
 /** Writes a file, which is replaced.

@@ -10,6 +10,7 @@ typedef struct clv_plan_option {
     clv_plan_options plan; /* the library's: rows set most of it, _compile the rest */
     clv_lora_options lora;
     clv_mesh_option mesh;
+    int64_t hosts, ranks_per_host; /* of --inventory; 0: the profile's */
     const char *hardware, *software, *grad_reduce_dtype;
     clv_machine *machine; /* of --hardware; set by _read, freed by its caller */
 } clv_plan_option;
