@@ -220,6 +220,13 @@ static void test_changes(void **state)
     assert_int_equal(cli_run(out, "plan %sdata=2,model=8 --overlap", dp), 0);
     assert_non_null(strstr(out, figure));
     assert_null(strstr(out, "change first --overlap"));
+    /* no order that does not fit */
+    static const char eight_b[] =
+        "plan -m %s/data/configs/llama-3-8b.json --batch 8 --seq 1024 --dtype bf16 --hardware "
+        "cpu-10gbe --mesh data=4,model=2 --rules fsdp+megatron-sp %s";
+    cli_expect(0, "change first --mesh model=2,data=4: ", eight_b, root(), "--memory-limit 20GiB");
+    assert_int_equal(cli_run(out, eight_b, root(), "--memory-limit 18.6GiB"), 0);
+    assert_null(strstr(out, "--mesh model=2,data=4"));
     /* nothing, or the machine */
     cli_expect(0, "\nchange first nothing: it fits, and 100.0 % of the time is ops\n",
                "plan -m {d}/gpt2 --hardware h200");
@@ -229,6 +236,19 @@ static void test_changes(void **state)
     assert_null(json_object_get(json_object_get(d, "predicted"), "faster_by"));
     assert_string_equal(json_string_value(json_array_get(first, 0)), "--overlap");
     json_decref(d);
+}
+
+/* ---- the step ---- */
+
+/* Options that are not at their defaults, each with its value. */
+static void test_step(void **state)
+{
+    static const char tiny[] = "plan -m {g}/llama --mesh data=2 --rules fsdp --batch 4 --seq 16 ";
+    (void)state;
+    cli_expect(0, "f32, reshard_after_forward none\n", "%s--keep-gathered", tiny);
+    cli_expect(0, "f32, reshard_after_forward all\n", "%s--reshard-after-forward", tiny);
+    cli_expect(0, "f32, accumulate 2, no_sync, comm_dtype bf16,\n  recompute full, overlap\n",
+               "%s--accumulate 2 --no-sync --comm-dtype bf16 --recompute full --overlap", tiny);
 }
 
 /* ---- the rest of the output ---- */
@@ -250,8 +270,8 @@ static void test_flags(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fits_a_terminal), cmocka_unit_test(test_bars),
-                                       cmocka_unit_test(test_purposes), cmocka_unit_test(test_changes),
-                                       cmocka_unit_test(test_flags)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fits_a_terminal), cmocka_unit_test(test_bars), cmocka_unit_test(test_purposes),
+        cmocka_unit_test(test_changes),         cmocka_unit_test(test_step), cmocka_unit_test(test_flags)};
     return cmocka_run_group_tests(tests, write_gpt2, cli_remove_folder);
 }

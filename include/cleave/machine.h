@@ -90,6 +90,12 @@ CLV_EXPERIMENTAL clv_status clv_machine_parse(clv_machine **out, const char *jso
  *  entries of "software" and "published".
  *  @return CLV_EINVAL for a path where no file can be, CLV_ENOTFOUND and CLV_EIO, naming it; CLV_ENOMEM */
 CLV_EXPERIMENTAL clv_status clv_machine_write(const clv_machine *machine, const char *path, clv_error *err);
+/** The same machine with other hosts, for so many ranks. hosts, ranks_per_host: 0: as the machine has them. Free with
+ *  clv_machine_free.
+ *  @return CLV_EINVAL for negative numbers, more ranks than the hosts have, and several hosts of a profile that has one
+ *          and no "network" link; CLV_ENOMEM */
+CLV_EXPERIMENTAL clv_status clv_machine_with_hosts(clv_machine **out, const clv_machine *machine, int64_t hosts,
+                                                   int64_t ranks_per_host, int64_t ranks, clv_error *err);
 /** Frees a machine; does nothing for NULL. */
 CLV_EXPERIMENTAL void clv_machine_free(clv_machine *machine);
 

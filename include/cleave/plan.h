@@ -120,7 +120,8 @@ CLV_API clv_status clv_plan_suggestion_at(const clv_plan_suggestions *suggestion
  *  the last axes stay inside hosts; axes that move the most bytes should be last. Tries every order of up to four axes;
  *  of more axes, each one last. *mesh receives the axes in the best order: the given order unless another one is at
  *  least 1 % faster, or where all ranks share a host. *seconds receives the predicted time.
- *  @return errors of clv_plan_compile of the options as given; an order that does not compile is left out */
+ *  @return errors of clv_plan_compile of the options as given; an order that does not compile, or needs more than the
+ *          machine's memory, is left out */
 CLV_API clv_status clv_plan_find_axis_order(clv_mesh *mesh, double *seconds, const clv_plan_options *options,
                                             clv_error *err);
 

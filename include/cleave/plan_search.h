@@ -11,9 +11,10 @@
  *   }
  *
  * A layout is a mesh (devices as data x model or X x Y, on several hosts in both orders) with the rules of a preset
- * that fits it; a candidate is a layout with a number of microbatches (a power of two, or what remains of the batch),
- * recomputation and reshard_after_forward. Searched is what the base leaves at its default: its mesh, accumulate,
- * recompute and reshard_after_forward are kept if they are set. The batch must have a row for each rank of the data
+ * that fits it; a candidate is a layout with a number of microbatches (each that gives the ranks equally many rows),
+ * recomputation and reshard_after_forward. The base's mesh and accumulate are kept if they are not 0, its recompute and
+ * reshard_after_forward if they are not the default or `keep_recompute` and `keep_reshard_after_forward` say so; the
+ * rest is searched. The batch must have a row for each rank of the data
  * axis, and each rank of the model axis a head.
  *
  * A larger microbatch, less recomputation and weights that stay gathered are taken to be never slower: of the options
@@ -56,6 +57,8 @@ typedef struct clv_plan_search_options {
     bool every_layout;    /**< rank each layout, with the data axis or X first; after those that fit the others,
                                        with the options that need the least memory. `most` is ignored */
     bool exhaustive;      /**< price every candidate */
+    bool keep_recompute;  /**< do not search base->compile.recompute, though it be the default */
+    bool keep_reshard_after_forward; /**< likewise */
 } clv_plan_search_options;
 
 /** A candidate. Its pointers live as long as the clv_plan_search. */
@@ -113,7 +116,8 @@ CLV_EXPERIMENTAL double clv_plan_search_memory_limit(const clv_plan_search *sear
  *  A file keeps a mesh with rules and options: a rules file (clv_axis_rules_parse) with more keys, each optional.
  *
  *    { "mesh": "data=8,model=8", "rules": [["batch", "data"], ...], "optimizer": ["data"],
- *      "accumulate": 64, "recompute": "full", "reshard_after_forward": "all" } @{ */
+ *      "accumulate": 64, "recompute": "full", "reshard_after_forward": "all",
+ *      "hosts": 8, "ranks_per_host": 8 } @{ */
 
 /** A mesh with rules and options. */
 typedef struct clv_saved_plan {
@@ -124,6 +128,7 @@ typedef struct clv_saved_plan {
     int64_t accumulate; /**< microbatches; at least 1 */
     clv_recompute recompute;
     clv_reshard_after_forward reshard_after_forward;
+    int64_t hosts, ranks_per_host; /**< that the mesh is for, as of clv_machine_with_hosts; 0: any */
 } clv_saved_plan;
 
 /** Writes a file, which is replaced.

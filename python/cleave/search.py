@@ -92,7 +92,8 @@ def plan_search(
             {
                 "devices": devices, "hosts": hosts, "ranks_per_host": ranks_per_host,
                 "memory_limit": float(memory_limit), "latency_limit": float(latency_limit), "most": most,
-                "exhaustive": exhaustive,
+                "exhaustive": exhaustive, "keep_recompute": "recompute" in options,
+                "keep_reshard_after_forward": "reshard_after_forward" in options,
             },
             "plan_search", base=base.struct, rules=name,
         )  # fmt: skip

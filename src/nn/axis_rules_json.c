@@ -44,8 +44,8 @@ static clv_status parse_rule(clv_axis_rules *rules, const json_t *pair, const cl
 /* The other keys are of clv_saved_plan. */
 static bool is_known_key(const char *key)
 {
-    static const char *const keys[] = {"rules",      "optimizer", "mesh",
-                                       "accumulate", "recompute", "reshard_after_forward"};
+    static const char *const keys[] = {
+        "rules", "optimizer", "mesh", "accumulate", "recompute", "reshard_after_forward", "hosts", "ranks_per_host"};
     bool known = false;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         known = known || strcmp(key, keys[i]) == 0;
@@ -65,7 +65,7 @@ static clv_status parse_document(clv_axis_rules *rules, const json_t *document, 
         if (!is_known_key(key))
             return clv_fail(err, CLV_EFORMAT,
                             "%s: unknown key \"%s\"; valid: rules, optimizer, mesh, accumulate, recompute, "
-                            "reshard_after_forward",
+                            "reshard_after_forward, hosts, ranks_per_host",
                             where, key);
     }
     if (!json_is_array(list))

@@ -34,8 +34,8 @@ static bool parse(plan_args *a, clv_invocation *run)
         CLV_HARDWARE_OPTION(&a->plan.hardware, "--show"),
         CLV_SOFTWARE_OPTION(&a->plan.software),
         CLV_OPT_FLAG("--collectives", &a->collectives, "list each collective, with its cause",
-                     .conflicts_with = "--all, --show"),
-        CLV_OPT_FLAG("--all", &a->all, "print all figures", .conflicts_with = "--show"),
+                     .conflicts_with = "--all, --show, --search, --matrix"),
+        CLV_OPT_FLAG("--all", &a->all, "print all figures", .conflicts_with = "--show, --search, --matrix"),
         CLV_OPT_STRING("--show", &a->show, "TENSOR", "draw the shards of a parameter or input instead"),
         CLV_PLAN_SEARCH_OPTIONS(&a->search),
         CLV_FORMAT_OPTIONS(&run->format, "--show", "print JSON"),
@@ -212,6 +212,7 @@ clv_status command_plan(clv_invocation *run, clv_error *err)
     if (a.plan.hardware && strcmp(a.plan.hardware, "list") == 0)
         return clv_hardware_table_new(&run->table, err);
     CLV_TRY(clv_plan_search_check(&a.search, clv_mesh_option_is_auto(&a.plan.mesh), err));
+    CLV_TRY(clv_inventory_read(&a.plan, a.search.inventory, err));
     if (a.plan.plan.batch == 0 && a.search.latency_limit == 0)
         a.plan.plan.batch = CLV_PLAN_BATCH;
     if ((a.search.search || a.search.matrix) && clv_is_imported(a.plan.plan.model))

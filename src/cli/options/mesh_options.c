@@ -70,10 +70,11 @@ void clv_mesh_option_read_file(clv_mesh_option *o)
 void clv_mesh_option_apply_file(clv_mesh_option *o, clv_compile_options *compile, int64_t *accumulate)
 {
     clv_mesh_option_read_file(o);
-    compile->recompute = compile->recompute ? compile->recompute : o->saved.recompute;
-    compile->reshard_after_forward =
-        compile->reshard_after_forward ? compile->reshard_after_forward : o->saved.reshard_after_forward;
-    if (accumulate && *accumulate <= 1 && o->saved.accumulate > 1)
+    if (!o->given.recompute)
+        compile->recompute = o->saved.recompute;
+    if (!o->given.reshard_after_forward)
+        compile->reshard_after_forward = o->saved.reshard_after_forward;
+    if (accumulate && !o->given.accumulate && o->saved.accumulate > 1)
         *accumulate = o->saved.accumulate;
 }
 

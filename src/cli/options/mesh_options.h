@@ -4,6 +4,11 @@
 #include "cleave/plan_search.h"
 #include "cli/parser/option_parser.h"
 
+/* Options of a training step that the command line has, though it be with their defaults. */
+typedef struct clv_given_options {
+    bool accumulate, recompute, reshard_after_forward;
+} clv_given_options;
+
 typedef struct clv_mesh_option {
     int64_t tp;           /* -tp; 0: not given */
     const char *text;     /* --mesh; NULL: not given */
@@ -11,6 +16,7 @@ typedef struct clv_mesh_option {
     bool sp;              /* --sp: the same as --rules megatron-sp */
     clv_saved_plan saved; /* of --rules FILE; set by clv_mesh_option_read_file, as file_mesh */
     char file_mesh[CLV_MESH_TEXT];
+    clv_given_options given;          /* set by the rows; a saved plan does not replace them */
     bool whole_sequences;             /* the command generates tokens: auto-parallelism must not choose --sp */
     const clv_plan_options *workload; /* what --rules auto finds rules for, but for its mesh; NULL: it is refused */
     int64_t memory_limit;             /* of --rules auto; 0: the machine's */

@@ -42,6 +42,22 @@ static clv_status compile_program(clv_program **out, clv_plan_option *o, clv_err
     return status;
 }
 
+/* The hosts of --inventory, else those that the mesh was saved with. */
+static clv_status set_hosts(clv_plan_option *o, clv_error *err)
+{
+    const bool saved = !o->hosts && o->mesh.saved.hosts && o->mesh.text == o->mesh.file_mesh;
+    clv_machine *profile = o->machine;
+    if (!o->hosts && !saved)
+        return CLV_OK;
+    o->machine = NULL;
+    clv_status status = clv_machine_with_hosts(&o->machine, profile, saved ? o->mesh.saved.hosts : o->hosts,
+                                               saved ? o->mesh.saved.ranks_per_host : o->ranks_per_host,
+                                               clv_mesh_rank_count(&o->mesh.mesh), err);
+    clv_machine_free(profile);
+    o->plan.compile.machine = o->machine;
+    return status;
+}
+
 clv_status clv_plan_option_compile(clv_program **out, clv_plan_option *o, clv_error *err)
 {
     clv_plan_options *plan = &o->plan;
@@ -51,6 +67,7 @@ clv_status clv_plan_option_compile(clv_program **out, clv_plan_option *o, clv_er
     apply_file(o);
     o->mesh.workload = plan;
     CLV_TRY(clv_mesh_option_read(&o->mesh, err));
+    CLV_TRY(set_hosts(o, err));
     plan->mesh = &o->mesh.mesh;
     plan->rules = o->mesh.rules ? &o->mesh.axis_rules : NULL;
     plan->sp = o->mesh.sp;

@@ -10,6 +10,7 @@ typedef struct clv_plan_option {
     clv_plan_options plan; /* the library's: rows set most of it, _compile the rest */
     clv_lora_options lora;
     clv_mesh_option mesh;
+    int64_t hosts, ranks_per_host; /* of --inventory; 0: the profile's */
     const char *hardware, *software, *grad_reduce_dtype;
     clv_machine *machine; /* of --hardware; set by _read, freed by its caller */
 } clv_plan_option;
@@ -45,14 +46,14 @@ typedef struct clv_plan_option {
         CLV_PLAN_MODE_ROW("--prefill", o, PREFILL, "--decode", "model: S tokens into the KV cache"),                   \
         CLV_PLAN_MODE_ROW("--decode", o, DECODE, NULL, "model: one token after S - 1 others"),                         \
         CLV_LORA_OPTIONS(&(o)->lora, "--block"), CLV_BATCH_OPTION(&(o)->plan.batch, 1, 1 << 30, "B", "sequences (8)"), \
-        CLV_ACCUMULATE_OPTIONS(&(o)->plan.accumulate, &(o)->plan.no_sync),                                             \
+        CLV_ACCUMULATE_OPTIONS(&(o)->plan.accumulate, &(o)->plan.no_sync, &(o)->mesh.given),                           \
         CLV_DROPOUT_OPTIONS(&(o)->plan.dropout, &(o)->plan.attention_dropout),                                         \
         CLV_SEQ_OPTION(&(o)->plan.seq, 1, 1 << 30, "S", "tokens a sequence (128)"),                                    \
         CLV_DTYPE_ROW(&(o)->plan.dtype, "f32|bf16|f16|f64", "of weights and activations (f32)"),                       \
         CLV_QUANT_OPTION(&(o)->plan.quant), CLV_COMM_DTYPE_OPTION(&(o)->plan.compile),                                 \
         CLV_GRAD_REDUCE_DTYPE_OPTION(&(o)->grad_reduce_dtype), CLV_MESH_OPTIONS(&(o)->mesh),                           \
         CLV_RULES_OPTIONS(&(o)->mesh), CLV_OVERLAP_OPTION(&(o)->plan.compile),                                         \
-        CLV_RECOMPUTE_OPTIONS(&(o)->plan.compile),                                                                     \
+        CLV_RECOMPUTE_OPTIONS(&(o)->plan.compile, &(o)->mesh.given),                                                   \
         CLV_OPT_INT("--max-implicit-bytes", &(o)->plan.compile.max_implicit_bytes, 0, INT64_MAX, "N",                  \
                     "fail when a collective that no layout asks for moves more bytes; 0: no limit (0)",                \
                     .advanced = true)

@@ -16,18 +16,26 @@
 #define CLV_COMM_DTYPE_OPTION(compile)                                                                                 \
     CLV_OPT_ENUM("--comm-dtype", &(compile)->comm_dtype, "f32|bf16|f16|q8", clv_comm_dtype_name,                       \
                  "wire dtype of f32 activations, gradients and weights (f32)", .advanced = true)
-#define CLV_RECOMPUTE_OPTIONS(compile)                                                                                 \
+/* given_: a clv_given_options *. */
+#define CLV_RECOMPUTE_OPTIONS(compile, given_)                                                                         \
     CLV_OPT_SET("--reshard-after-forward, --regather", &(compile)->reshard_after_forward, CLV_RESHARD_ALL,             \
                 "gather activations again in the backward pass, too; by default weights alone are (FSDP)",             \
-                .conflicts_with = "--keep-gathered", .advanced = true),                                                \
+                .conflicts_with = "--keep-gathered, --reshard-weights", .advanced = true,                              \
+                .given = &(given_)->reshard_after_forward),                                                            \
+        CLV_OPT_SET("--reshard-weights", &(compile)->reshard_after_forward, CLV_RESHARD_WEIGHTS,                       \
+                    "gather weights alone again in the backward pass (default)", .conflicts_with = "--keep-gathered",  \
+                    .advanced = true, .given = &(given_)->reshard_after_forward),                                      \
         CLV_OPT_SET("--keep-gathered", &(compile)->reshard_after_forward, CLV_RESHARD_NONE,                            \
-                    "gather weights once a step, and keep them for the backward pass", .advanced = true),              \
+                    "gather weights once a step, and keep them for the backward pass", .advanced = true,               \
+                    .given = &(given_)->reshard_after_forward),                                                        \
         CLV_OPT_ENUM("--recompute, --recompute-granularity", &(compile)->recompute, "none|selective|full",             \
                      clv_recompute_name,                                                                               \
                      "activation checkpointing: the backward pass recomputes what is cheap (selective), or all of a "  \
-                     "block but its input (full) (none)"),                                                             \
+                     "block but its input (full) (none)",                                                              \
+                     .given = &(given_)->recompute),                                                                   \
         CLV_OPT_SET("--recompute-activations", &(compile)->recompute, CLV_RECOMPUTE_SELECTIVE,                         \
-                    "the same as --recompute selective", .conflicts_with = "--recompute", .advanced = true)
+                    "the same as --recompute selective", .conflicts_with = "--recompute", .advanced = true,            \
+                    .given = &(given_)->recompute)
 /* const char **out: for clv_grad_reduce_dtype_read. */
 #define CLV_GRAD_REDUCE_DTYPE_OPTION(out)                                                                              \
     CLV_OPT_CHOICE("--grad-reduce-dtype", out, "f32|bf16",                                                             \

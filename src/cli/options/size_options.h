@@ -14,9 +14,10 @@
 #define CLV_FFN_OPTION(...)      CLV_OPT_INT("--ffn, --ffn-hidden-size", __VA_ARGS__)
 #define CLV_BATCH_OPTION(...)    CLV_OPT_INT("--batch, --global-batch-size", __VA_ARGS__)
 #define CLV_SEQ_OPTION(...)      CLV_OPT_INT("--seq, --seq-length", __VA_ARGS__)
-#define CLV_ACCUMULATE_OPTIONS(accumulate, no_sync)                                                                    \
-    CLV_OPT_INT("--accumulate, --gradient-accumulation-steps", accumulate, 1, 1 << 20, "N",                            \
-                "microbatches of a training step, whose gradients are summed (1)"),                                    \
+/* given_: a clv_given_options *. */
+#define CLV_ACCUMULATE_OPTIONS(accumulate_, no_sync, given_)                                                           \
+    CLV_OPT_INT("--accumulate, --gradient-accumulation-steps", accumulate_, 1, 1 << 20, "N",                           \
+                "microbatches of a training step, whose gradients are summed (1)", .given = &(given_)->accumulate),    \
         CLV_OPT_FLAG("--no-sync", no_sync,                                                                             \
                      "sum whole gradients, and reduce them once a step; by default FSDP and ZeRO sum shards",          \
                      .advanced = true)

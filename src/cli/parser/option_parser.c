@@ -485,6 +485,8 @@ static int read_argument(parser *p)
     if (p->seen[i] && holds_one(&p->options[i]))
         return usage_error(p, "%s is given twice; it takes one value", p->given[i]);
     p->seen[i] = true;
+    if (p->options[i].given)
+        *p->options[i].given = true;
     return read_named(p, &p->options[i], p->given[i], value);
 }
 

@@ -80,6 +80,7 @@ typedef struct clv_option {
     bool required;
     bool advanced;      /* shown by `--help all` only */
     bool host_local;    /* may differ between the processes of a job; not compared */
+    bool *given;        /* set to true where the option is given, even its default; NULL: nobody asks */
     clv_option_use use; /* of a STRING, STRINGS or FILES */
     const char *suffix; /* ".svg": of an output file; a name with another suffix is an error */
     clv_option_positional positional;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "cleave/model.h"
+#include "cli/reports/plan_search_report.h"
 
 /* What is beside tensor parallelism, with and without sequence parallelism. */
 static const struct cell {
@@ -59,7 +60,7 @@ static void add_reason(clv_table *t, const clv_plan_candidate *c, int64_t tp, co
 }
 
 static void add_cell(clv_table *t, const clv_plan_candidate *c, const struct cell *cell, int64_t tp,
-                     const clv_model_info *model, const clv_machine_info *machine)
+                     const clv_model_info *model, const clv_machine_info *machine, bool json)
 {
     clv_table_row(t);
     clv_table_int(t, "tp", tp);
@@ -76,9 +77,7 @@ static void add_cell(clv_table *t, const clv_plan_candidate *c, const struct cel
         clv_table_null(t, "mfu");
         clv_table_null(t, "comm_share");
     }
-    clv_table_int(t, "accumulate", c->accumulate);
-    clv_table_text(t, "recompute", clv_recompute_name(c->recompute));
-    clv_table_bool(t, "reshard_after_forward", c->reshard_after_forward);
+    clv_plan_candidate_add_options(t, c, false, json);
     add_reason(t, c, tp, model, machine);
 }
 
@@ -101,7 +100,7 @@ static void add_equations(clv_table *t, int64_t tp, int64_t devices, int64_t seq
 }
 
 clv_status clv_decision_matrix_new(clv_table **out, const clv_plan_search *found, const clv_plan_options *base,
-                                   const clv_machine_info *machine, clv_error *err)
+                                   const clv_machine_info *machine, bool json, clv_error *err)
 {
     clv_model *opened;
     clv_model_info model = {.size = sizeof model};
@@ -115,13 +114,10 @@ clv_status clv_decision_matrix_new(clv_table **out, const clv_plan_search *found
     clv_plan_search_at(found, 0, &c, NULL);
     const int64_t devices = clv_mesh_rank_count(c.mesh);
     clv_table *t = clv_table_new("cells");
-    clv_table_optional_column(t, "accumulate");
-    clv_table_optional_column(t, "recompute");
-    clv_table_optional_column(t, "reshard_after_forward");
     for (int64_t tp = 1; tp <= devices; tp++)
         for (int i = 0; i < CELLS; i++)
             if (find_cell(&c, found, &cells[i], tp))
-                add_cell(t, &c, &cells[i], tp, &model, machine);
+                add_cell(t, &c, &cells[i], tp, &model, machine, json);
     clv_table_list(t, "equations");
     for (int64_t tp = 1; tp <= devices && tp <= model.heads; tp++)
         if (devices % tp == 0)

@@ -91,37 +91,56 @@ static clv_status find_smaller(clv_plan_report *r, clv_error *err)
 
 /* ---- what is faster ---- */
 
+/* Memory and seconds with other options; false: they cannot be planned. */
+static bool plan_again(clv_plan_change *out, const clv_plan_report *r, const clv_plan_options *how)
+{
+    clv_prediction predicted = {.size = sizeof predicted};
+    clv_program *program;
+    if (clv_plan_compile(&program, how, NULL) != CLV_OK)
+        return false;
+    out->memory = (clv_memory){.size = sizeof out->memory};
+    clv_program_memory_on(program, r->option->machine, &out->memory, NULL);
+    clv_program_predict(program, r->option->machine, &predicted, NULL);
+    clv_program_free(program);
+    out->memory.peak = NULL; /* the program's */
+    out->seconds = predicted.seconds;
+    return true;
+}
+
 /* Whether the order of the mesh's axes brings the wrong ones between hosts. To ask takes a plan for each order. */
 static void find_order(clv_plan_report *r)
 {
     clv_mesh mesh;
     double seconds;
+    clv_plan_change order = {.option = "--mesh "};
+    clv_plan_options how = r->option->plan;
+    clv_mesh_option with = r->option->mesh;
+    const size_t used = strlen(order.option);
     if (r->machine.hosts == 1 || clv_mesh_rank_count(clv_program_mesh(r->program)) <= r->machine.ranks_per_host)
         return;
     if (clv_plan_find_axis_order(&mesh, &seconds, &r->option->plan, NULL) != CLV_OK || seconds >= r->predicted.seconds)
         return;
-    int used = snprintf(r->order.option, sizeof r->order.option, "--mesh ");
-    clv_mesh_print(r->order.option + used, sizeof r->order.option - (size_t)used, &mesh);
-    r->order.seconds = seconds;
+    clv_mesh_print(order.option + used, sizeof order.option - used, &mesh);
+    with.text = order.option + used;
+    if (clv_mesh_option_read(&with, NULL) != CLV_OK)
+        return;
+    how.mesh = &with.mesh;
+    how.rules = how.rules ? &with.axis_rules : NULL;
+    if (plan_again(&order, r, &how) && clv_plan_report_fits(r, &order.memory)) /* --memory-limit is not the machine's */
+        r->order = order;
 }
 
 /* Collectives that take a twentieth of the time may be worth overlapping. */
 static void find_overlap(clv_plan_report *r)
 {
     clv_plan_options how = r->option->plan;
-    clv_memory memory = {.size = sizeof memory};
-    clv_prediction predicted = {.size = sizeof predicted};
-    clv_program *program;
+    clv_plan_change overlap = {.option = "--overlap"};
     how.compile.overlap = true;
     if (r->option->plan.compile.overlap || r->predicted.communication < r->predicted.seconds / 20 ||
-        clv_plan_compile(&program, &how, NULL) != CLV_OK)
+        !plan_again(&overlap, r, &how))
         return;
-    clv_program_memory_on(program, r->option->machine, &memory, NULL);
-    clv_program_predict(program, r->option->machine, &predicted, NULL);
-    clv_program_free(program);
-    memory.peak = NULL; /* the program's */
-    if (predicted.seconds < 0.99 * r->predicted.seconds && clv_plan_report_fits(r, &memory))
-        r->overlap = (clv_plan_change){.option = "--overlap", .memory = memory, .seconds = predicted.seconds};
+    if (overlap.seconds < 0.99 * r->predicted.seconds && clv_plan_report_fits(r, &overlap.memory))
+        r->overlap = overlap;
 }
 
 /* ---- what to change first ---- */

@@ -11,6 +11,7 @@
 #include "cli/output/terminal.h"
 #include "cli/output/word_wrap.h"
 #include "cli/reports/plan_memory_report.h"
+#include "cli/reports/plan_summary.h"
 
 enum {
     LINES = 23, /* of a terminal of 24: the last is the shell's */
@@ -115,18 +116,17 @@ static void put_model(screen *s, const clv_plan_report *r)
 static void put_step(screen *s, const clv_plan_report *r)
 {
     const clv_plan_options *o = &r->option->plan;
-    const clv_compile_options *c = &o->compile;
+    clv_plan_setting set[CLV_PLAN_SETTINGS];
+    int n = clv_plan_settings_list(set, r->option);
     put(s, "%s, batch %lld, seq %lld, %s", clv_plan_step(o), (long long)o->batch, (long long)o->seq,
         clv_dtype_name(o->dtype));
-    put_size(s, "accumulate", o->accumulate > 1 ? o->accumulate : 0);
-    put_size(s, "lora_rank", r->option->lora.rank);
-    if (o->quant)
-        put(s, ", quant %s", clv_quant_name(o->quant));
-    if (c->comm_dtype)
-        put(s, ", comm_dtype %s", clv_comm_dtype_name(c->comm_dtype));
-    if (c->recompute)
-        put(s, ", recompute %s", clv_recompute_name(c->recompute));
-    put(s, "%s%s", c->reshard_after_forward ? ", reshard_after_forward" : "", c->overlap ? ", overlap" : "");
+    for (int i = 0; i < n; i++)
+        if (set[i].word)
+            put(s, ", %s %s", set[i].key, set[i].word);
+        else if (set[i].number)
+            put_size(s, set[i].key, set[i].number);
+        else
+            put(s, ", %s", set[i].key);
     end_line(s, 2);
 }
 

@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "cli/output/messages.h"
 #include "cli/reports/decision_matrix.h"
 
 /* ---- options ---- */
@@ -13,7 +15,6 @@
 clv_status clv_plan_search_check(const clv_plan_search_args *a, bool auto_rules, clv_error *err)
 {
     const char *without = a->devices         ? "--devices"
-                          : a->inventory     ? "--inventory"
                           : a->latency_limit ? "--latency-limit"
                           : a->cost          ? "--cost"
                                              : NULL;
@@ -23,16 +24,33 @@ clv_status clv_plan_search_check(const clv_plan_search_args *a, bool auto_rules,
                                               : clv_fail(err, CLV_EINVAL, "%s has no effect without --search", without);
 }
 
-/* "8 hosts x 8", "8x8", "8 hosts x 8 GPUs". */
-static clv_status parse_inventory(clv_plan_search_options *how, const char *text, clv_error *err)
+/* Whether the text is the form and nothing else; "%n" ends each. */
+static bool is_inventory(const char *text, int64_t *hosts, int64_t *each)
 {
-    long long hosts, each;
-    if ((sscanf(text, "%9lld hosts x %9lld", &hosts, &each) != 2 &&
-         sscanf(text, "%9lld x %9lld", &hosts, &each) != 2) ||
-        hosts < 1 || each < 1)
-        return clv_fail(err, CLV_EINVAL, "--inventory %s; valid: hosts and the devices of each, \"8 hosts x 8\"", text);
-    how->hosts = hosts;
-    how->ranks_per_host = each;
+    static const char *const forms[] = {"%9lld x %9lld%n", "%9lld hosts x %9lld%n", "%9lld host x %9lld%n"};
+    static const char *const units[] = {"", " GPUs", " TPUs", " devices", " ranks"};
+    long long h, e;
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+        int end = 0;
+        if (sscanf(text, forms[f], &h, &e, &end) != 2 || h < 1 || e < 1)
+            continue;
+        for (size_t u = 0; u < sizeof units / sizeof *units; u++)
+            if (strcmp(text + end, units[u]) == 0) {
+                *hosts = h;
+                *each = e;
+                return true;
+            }
+    }
+    return false;
+}
+
+clv_status clv_inventory_read(clv_plan_option *o, const char *text, clv_error *err)
+{
+    if (text && !is_inventory(text, &o->hosts, &o->ranks_per_host))
+        return clv_fail(err, CLV_EINVAL,
+                        "--inventory %s; valid: hosts that are alike, and the devices of each, \"8 hosts x 8\" or "
+                        "\"8x8\"",
+                        text);
     return CLV_OK;
 }
 
@@ -51,6 +69,10 @@ clv_status clv_plan_search_state_base(clv_plan_search_options *how, clv_plan_opt
 {
     *base = o->plan;
     how->base = base;
+    how->keep_recompute = o->mesh.given.recompute;
+    how->keep_reshard_after_forward = o->mesh.given.reshard_after_forward;
+    how->hosts = o->hosts;
+    how->ranks_per_host = o->ranks_per_host;
     how->rules = o->mesh.sp ? "megatron-sp" : o->mesh.rules;
     if (!o->mesh.text)
         return CLV_OK;
@@ -61,7 +83,13 @@ clv_status clv_plan_search_state_base(clv_plan_search_options *how, clv_plan_opt
 
 /* ---- the table ---- */
 
-static const char not_searched[] = "pipeline, context and expert parallelism";
+static void add_notes(clv_table *t, const clv_plan_option *o)
+{
+    clv_table_root(t);
+    if (!o->hardware)
+        clv_table_text(t, "note", "on the default machine: only ratios mean something; --hardware NAME has figures");
+    clv_table_text(t, "not_searched", "pipeline, context and expert parallelism");
+}
 
 void clv_plan_candidate_add_options(clv_table *t, const clv_plan_candidate *c, bool searched_batch, bool json)
 {
@@ -170,27 +198,25 @@ static clv_table *make_table(const clv_plan_option *o, const clv_plan_search *fo
     }
     add_front(t, found, a, price, json);
     add_header(t, o, found, clv_mesh_rank_count(c.mesh));
-    clv_table_root(t);
-    clv_table_text(t, "not_searched", not_searched);
+    add_notes(t, o);
     return t;
 }
 
 static clv_status make_matrix(clv_table **out, const clv_plan_option *o, const clv_plan_search *found,
-                              const clv_plan_search_options *how, clv_error *err)
+                              const clv_plan_search_options *how, bool json, clv_error *err)
 {
     clv_machine_info info = {.size = sizeof info};
     clv_machine_get_info(o->machine, &info, NULL);
     info.ranks_per_host = how->ranks_per_host ? how->ranks_per_host : info.ranks_per_host;
-    CLV_TRY(clv_decision_matrix_new(out, found, how->base, &info, err));
+    CLV_TRY(clv_decision_matrix_new(out, found, how->base, &info, json, err));
     add_header(*out, o, found, how->devices ? how->devices : how->hosts * how->ranks_per_host);
-    clv_table_root(*out);
-    clv_table_text(*out, "not_searched", not_searched);
+    add_notes(*out, o);
     return CLV_OK;
 }
 
 /* ---- */
 
-static clv_status save(const clv_plan_search *found, const char *path, clv_error *err)
+static clv_status save(const clv_plan_search *found, const clv_plan_option *o, const char *path, clv_error *err)
 {
     clv_plan_candidate c = {.size = sizeof c};
     CLV_TRY(clv_plan_search_at(found, 0, &c, err));
@@ -199,7 +225,11 @@ static clv_status save(const clv_plan_search *found, const char *path, clv_error
                                  .rules = *c.rules,
                                  .accumulate = c.accumulate,
                                  .recompute = c.recompute,
-                                 .reshard_after_forward = c.reshard_after_forward};
+                                 .reshard_after_forward = c.reshard_after_forward,
+                                 .hosts = o->hosts,
+                                 .ranks_per_host = o->ranks_per_host};
+    if (access(path, F_OK) == 0)
+        clv_log("note: %s is replaced", path);
     return clv_saved_plan_write(&plan, path, err);
 }
 
@@ -216,8 +246,6 @@ clv_status clv_plan_search_report(clv_invocation *run, clv_plan_option *o, const
     double price = 0;
     CLV_TRY(clv_plan_option_read(o, err));
     CLV_TRY(clv_plan_search_state_base(&how, &base, o, &mesh, err));
-    if (a->inventory)
-        CLV_TRY(parse_inventory(&how, a->inventory, err));
     if (a->cost)
         CLV_TRY(parse_cost(&price, a->cost, err));
     if (!a->devices && !a->inventory && !base.mesh)
@@ -225,11 +253,16 @@ clv_status clv_plan_search_report(clv_invocation *run, clv_plan_option *o, const
                         a->matrix ? "--matrix" : "--search", a->matrix ? "" : " or --mesh AXES");
     how.every_layout = a->matrix;
     CLV_TRY(clv_plan_search_run(&found, &how, err));
-    clv_status status = a->matrix ? make_matrix(&run->table, o, found, &how, err) : CLV_OK;
+    clv_status status = a->matrix ? make_matrix(&run->table, o, found, &how, run->format.json, err) : CLV_OK;
     if (!a->matrix)
         run->table = make_table(o, found, a, price, run->format.json);
     if (status == CLV_OK && a->save)
-        status = save(found, a->save, err);
+        status = save(found, o, a->save, err);
+    if (status != CLV_OK && run->table) { /* what was found is not lost with the file */
+        (void)clv_table_finish(run->table, &run->format);
+        run->table = NULL;
+        fflush(stdout);
+    }
     clv_plan_search_free(found);
     return status;
 }

@@ -21,7 +21,8 @@ typedef struct clv_plan_search_args {
                      .conflicts_with = "--search, --show, -tp, --mesh, --rules, --sp, --block, --prefill, --decode, "  \
                                        "--latency-limit, --save, --cost"),                                             \
         CLV_OPT_INT("--devices", &(a)->devices, 1, CLV_PLAN_MAX_RANKS, "N", "ranks of --search and --matrix"),         \
-        CLV_OPT_STRING("--inventory", &(a)->inventory, "HOSTS", "the same as hosts: \"8 hosts x 8\"",                  \
+        CLV_OPT_STRING("--inventory", &(a)->inventory, "HOSTS",                                                        \
+                       "hosts and devices of each, \"8 hosts x 8\", instead of the profile's",                         \
                        .conflicts_with = "--devices"),                                                                 \
         CLV_OPT_REAL(                                                                                                  \
             "--latency-limit", &(a)->latency_limit, 1e-9, 1e6, "S",                                                    \
@@ -30,10 +31,12 @@ typedef struct clv_plan_search_args {
         CLV_OPT_STRING("--cost", &(a)->cost, "PRICE",                                                                  \
                        "with --search: of a device, 2.5/h; adds the price of 1e9 tokens"),                             \
         CLV_OPT_STRING("--save", &(a)->save, "FILE",                                                                   \
-                       "with --search or --rules auto: write the mesh, rules and options (of the first one), for "     \
-                       "--rules of plan, train and generate",                                                          \
+                       "with --search or --rules auto: write or replace FILE: the mesh, rules and options (of the "    \
+                       "first one), for --rules of plan, train and generate",                                          \
                        .use = CLV_OPTION_OUTPUT_FILE)
 
+/* --inventory; text NULL: not given. */
+clv_status clv_inventory_read(clv_plan_option *option, const char *text, clv_error *err);
 /* Fills how->base and how->rules: what the command line states is not searched. base, mesh: they live as long. */
 clv_status clv_plan_search_state_base(clv_plan_search_options *how, clv_plan_options *base,
                                       const clv_plan_option *option, clv_mesh *mesh, clv_error *err);

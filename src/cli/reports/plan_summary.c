@@ -7,24 +7,42 @@ static void add_size(clv_table *t, const char *key, int64_t size)
         clv_table_int(t, key, size);
 }
 
-/* Options other than the defaults. */
-static void add_changes(clv_table *t, const clv_plan_options *o, const clv_lora_options *lora)
+int clv_plan_settings_list(clv_plan_setting out[CLV_PLAN_SETTINGS], const clv_plan_option *option)
 {
+    const clv_plan_options *o = &option->plan;
     const clv_compile_options *c = &o->compile;
-    add_size(t, "accumulate", o->accumulate > 1 ? o->accumulate : 0);
+    int n = 0;
+    if (o->accumulate > 1)
+        out[n++] = (clv_plan_setting){.key = "accumulate", .number = o->accumulate};
     if (o->no_sync)
-        clv_table_bool(t, "no_sync", true);
-    add_size(t, "lora_rank", lora->rank);
+        out[n++] = (clv_plan_setting){.key = "no_sync"};
+    if (option->lora.rank > 0)
+        out[n++] = (clv_plan_setting){.key = "lora_rank", .number = option->lora.rank};
     if (o->quant)
-        clv_table_text(t, "quant", clv_quant_name(o->quant));
+        out[n++] = (clv_plan_setting){.key = "quant", .word = clv_quant_name(o->quant)};
     if (c->comm_dtype)
-        clv_table_text(t, "comm_dtype", clv_comm_dtype_name(c->comm_dtype));
+        out[n++] = (clv_plan_setting){.key = "comm_dtype", .word = clv_comm_dtype_name(c->comm_dtype)};
     if (c->recompute)
-        clv_table_text(t, "recompute", clv_recompute_name(c->recompute));
+        out[n++] = (clv_plan_setting){.key = "recompute", .word = clv_recompute_name(c->recompute)};
     if (c->reshard_after_forward)
-        clv_table_text(t, "reshard_after_forward", clv_reshard_after_forward_name(c->reshard_after_forward));
+        out[n++] = (clv_plan_setting){.key = "reshard_after_forward",
+                                      .word = clv_reshard_after_forward_name(c->reshard_after_forward)};
     if (c->overlap)
-        clv_table_bool(t, "overlap", true);
+        out[n++] = (clv_plan_setting){.key = "overlap"};
+    return n;
+}
+
+static void add_settings(clv_table *t, const clv_plan_option *option)
+{
+    clv_plan_setting set[CLV_PLAN_SETTINGS];
+    int n = clv_plan_settings_list(set, option);
+    for (int i = 0; i < n; i++)
+        if (set[i].word)
+            clv_table_text(t, set[i].key, set[i].word);
+        else if (set[i].number)
+            clv_table_int(t, set[i].key, set[i].number);
+        else
+            clv_table_bool(t, set[i].key, true);
 }
 
 void clv_plan_summary_add(clv_table *t, const clv_plan_report *r)
@@ -52,7 +70,7 @@ void clv_plan_summary_add(clv_table *t, const clv_plan_report *r)
     clv_table_int(t, "batch", o->batch);
     clv_table_int(t, "seq", o->seq);
     clv_table_text(t, "dtype", clv_dtype_name(o->dtype));
-    add_changes(t, o, &r->option->lora);
+    add_settings(t, r->option);
     clv_mesh_print(mesh, sizeof mesh, &r->option->mesh.mesh);
     clv_table_text(t, "mesh", mesh);
     clv_table_text(t, "rules", rules[0] ? rules : "none");

@@ -74,38 +74,44 @@ static void put_rules(clv_axis_rules *out, const clv_axis_rules *rules, const or
         out->optimizer[k] = place_of(o, out->optimizer[k]);
 }
 
-static clv_status measure(double *seconds, const clv_plan_options *options, clv_error *err)
+static clv_status measure(double *seconds, bool *fits, const clv_plan_options *options, clv_error *err)
 {
     clv_program *program;
     clv_prediction predicted = {.size = sizeof predicted};
+    clv_memory memory = {.size = sizeof memory};
     CLV_TRY(clv_plan_compile(&program, options, err));
     clv_status status = clv_program_predict(program, options->compile.machine, &predicted, err);
+    if (status == CLV_OK)
+        status = clv_program_memory_on(program, options->compile.machine, &memory, err);
     *seconds = predicted.seconds;
+    *fits = (double)memory.total <= predicted.memory_bytes;
     clv_program_free(program);
     return status;
 }
 
-/* The plan in another order. One that cannot be made takes for ever. */
+/* The plan in another order. One that cannot be made, or does not fit, takes for ever. */
 static double measure_order(const clv_plan_options *given, const clv_mesh *mesh, const order *o)
 {
     clv_plan_options changed = *given;
     clv_axis_rules rules;
     double seconds;
+    bool fits;
     changed.mesh = mesh;
     if (given->rules) {
         put_rules(&rules, given->rules, o);
         changed.rules = &rules;
     }
-    return measure(&seconds, &changed, NULL) == CLV_OK ? seconds : (double)INFINITY;
+    return measure(&seconds, &fits, &changed, NULL) == CLV_OK && fits ? seconds : (double)INFINITY;
 }
 
 clv_status clv_plan_find_axis_order(clv_mesh *mesh, double *seconds, const clv_plan_options *options, clv_error *err)
 {
     clv_plan_options given;
+    bool fits;
     CLV_TRY(clv_require(mesh && seconds && options, __func__, "mesh, seconds and options", err));
     CLV_TRY(clv_plan_parse_options(&given, options, __func__, err));
     given.compile.explain = NULL;
-    CLV_TRY(measure(seconds, &given, err));
+    CLV_TRY(measure(seconds, &fits, &given, err));
     clv_mesh as_given = given.mesh ? *given.mesh : (clv_mesh){0};
     *mesh = as_given;
     if (!has_hosts(given.compile.machine, &as_given))

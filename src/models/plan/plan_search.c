@@ -527,41 +527,27 @@ static clv_status check_devices(clv_plan_search *s, const clv_plan_search_option
 /* The machine with the hosts that are asked for. */
 static clv_status set_machine(clv_plan_search *s, const clv_plan_search_options *o, clv_error *err)
 {
-    const clv_machine *given = clv_machine_or_default(s->base.compile.machine);
-    const int64_t hosts = o->hosts ? o->hosts : given->hosts;
-    const int64_t ranks_per_host = o->ranks_per_host ? o->ranks_per_host : given->ranks_per_host;
-    const int64_t needed = (s->space.devices + ranks_per_host - 1) / ranks_per_host;
-    if (given->hosts == 1 && (needed > 1 || hosts > 1))
-        return clv_fail(err, CLV_EINVAL,
-                        "the profile '%s' has one host of %lld ranks and no \"network\" link, which %lld devices need; "
-                        "valid: at most %lld devices, or a profile with hosts and network",
-                        given->name, (long long)given->ranks_per_host, (long long)s->space.devices,
-                        (long long)ranks_per_host);
-    if (hosts > 0 && needed > hosts)
-        return clv_fail(err, CLV_EINVAL, "%lld devices on %lld hosts of %lld; valid: at most %lld devices",
-                        (long long)s->space.devices, (long long)hosts, (long long)ranks_per_host,
-                        (long long)(hosts * ranks_per_host));
-    s->space.both_axis_orders = needed > 1 && !o->every_layout;
-    CLV_TRY(clv_machine_copy(&s->machine, given, err));
-    s->machine->hosts = hosts;
-    s->machine->ranks_per_host = ranks_per_host;
+    CLV_TRY(clv_machine_with_hosts(&s->machine, s->base.compile.machine, o->hosts, o->ranks_per_host, s->space.devices,
+                                   err));
+    s->space.both_axis_orders = s->space.devices > s->machine->ranks_per_host && !o->every_layout;
     s->base.compile.machine = s->machine;
     s->memory_limit = o->memory_limit > 0 ? o->memory_limit : s->machine->memory_bytes;
     return CLV_OK;
 }
 
-static void set_variants(clv_plan_search *s)
+static void set_variants(clv_plan_search *s, const clv_plan_search_options *o)
 {
     const clv_compile_options *c = &s->base.compile;
     const bool searched = s->space.trains || s->base.mode == CLV_PLAN_MODE_GRAD;
+    const bool keep_recompute = c->recompute || o->keep_recompute;
+    const bool keep_reshard = c->reshard_after_forward || o->keep_reshard_after_forward;
     if (!searched) {
         s->variants[s->n_variants++] = (variant){c->recompute, c->reshard_after_forward};
         return;
     }
     for (clv_recompute r = CLV_RECOMPUTE_NONE; r <= CLV_RECOMPUTE_FULL; r++)
         for (int k = 0; k < RESHARDS; k++)
-            if ((!c->recompute || c->recompute == r) &&
-                (!c->reshard_after_forward || c->reshard_after_forward == reshards[k]))
+            if ((!keep_recompute || c->recompute == r) && (!keep_reshard || c->reshard_after_forward == reshards[k]))
                 s->variants[s->n_variants++] = (variant){r, reshards[k]};
 }
 
@@ -594,7 +580,7 @@ static clv_status set_up(clv_plan_search *s, const clv_plan_search_options *o, c
     CLV_TRY(set_base(s, o, err));
     CLV_TRY(check_devices(s, o, err));
     CLV_TRY(set_machine(s, o, err));
-    set_variants(s);
+    set_variants(s, o);
     s->most = o->most > 0 ? o->most : CLV_PLAN_SEARCH_MOST;
     s->threads = o->threads > 0 ? o->threads : clv_usable_cores();
     s->threads = s->threads < MOST_THREADS ? s->threads : MOST_THREADS;
@@ -614,11 +600,11 @@ static void set_sizes(const clv_plan_search *s, layout *l)
                 l->sizes[l->n_sizes++] = b;
         return;
     }
-    for (int64_t n = 1; s->space.trains && given <= 1 && batch % rows == 0 && n <= batch / rows; n++)
+    for (int64_t n = 1; s->space.trains && given == 0 && batch % rows == 0 && n <= batch / rows; n++)
         if (batch / rows % n == 0 && l->n_sizes < MOST_SIZES)
             l->sizes[l->n_sizes++] = n;
     if (l->n_sizes == 0)
-        l->sizes[l->n_sizes++] = given > 1 ? given : 1;
+        l->sizes[l->n_sizes++] = given ? given : 1;
 }
 
 static clv_status list_layouts(clv_plan_search *s, clv_error *err)
@@ -649,6 +635,19 @@ static const candidate *find_smallest(const clv_plan_search *s)
         least = c && (!least || c->price.memory < least->price.memory) ? c : least;
     }
     return least;
+}
+
+/* Of those within the limit of memory, one of which there is, the one with the least latency. */
+static const candidate *find_fastest(const clv_plan_search *s)
+{
+    const candidate *fastest = NULL;
+    for (int i = 0; i < s->n_layouts; i++)
+        for (int k = 0; k < s->layouts[i].n; k++) {
+            const candidate *c = &s->layouts[i].item[k];
+            if (c->price.memory <= s->memory_limit && (!fastest || c->price.seconds < fastest->price.seconds))
+                fastest = c;
+        }
+    return fastest;
 }
 
 /* The smallest number of devices, doubled again and again, at which a candidate fits; 0: none up to 1024 times. */
@@ -683,7 +682,8 @@ static int64_t find_enough_devices(const clv_plan_search *s)
 static clv_status fail_unfit(clv_plan_search *s, clv_error *err)
 {
     const candidate *least = find_smallest(s);
-    char needs[CLV_QUANTITY_TEXT], limit[CLV_QUANTITY_TEXT], mesh[CLV_MESH_TEXT], enough[96] = "";
+    char needs[CLV_QUANTITY_TEXT], limit[CLV_QUANTITY_TEXT], seconds[CLV_QUANTITY_TEXT], mesh[CLV_MESH_TEXT],
+        enough[96] = "";
     for (int i = 0; !least && i < s->n_layouts; i++)
         if (s->layouts[i].status != CLV_OK)
             return clv_fail(err, s->layouts[i].err.code, "%s", s->layouts[i].err.message);
@@ -693,8 +693,14 @@ static clv_status fail_unfit(clv_plan_search *s, clv_error *err)
     clv_print_bytes(needs, sizeof needs, least->price.memory);
     clv_print_bytes(limit, sizeof limit, s->memory_limit);
     clv_mesh_print(mesh, sizeof mesh, &l->at.mesh);
-    if (s->latency_limit > 0 && least->price.memory <= s->memory_limit)
-        return clv_fail(err, CLV_ELIMIT, "no candidate takes at most %g s in %s", s->latency_limit, limit);
+    if (s->latency_limit > 0 && least->price.memory <= s->memory_limit) {
+        const candidate *fastest = find_fastest(s);
+        clv_print_seconds(seconds, sizeof seconds, fastest->price.seconds);
+        clv_mesh_print(mesh, sizeof mesh, &s->layouts[fastest->layout].at.mesh);
+        return clv_fail(err, CLV_ELIMIT, "no candidate takes at most %g s in %s; the least is %s: %s, %s, batch %lld",
+                        s->latency_limit, limit, seconds, mesh, s->layouts[fastest->layout].at.rules.name,
+                        (long long)fastest->batch);
+    }
     const int64_t devices = s->base.mesh ? 0 : find_enough_devices(s);
     if (devices > 0)
         snprintf(enough, sizeof enough, "; %lld devices would do", (long long)devices);

@@ -51,6 +51,10 @@ clv_status clv_saved_plan_write(const clv_saved_plan *plan, const char *path, cl
         json_pack("{s:s, s:o, s:I, s:s, s:s}", "mesh", mesh, "rules", rules_json(&p), "accumulate",
                   (json_int_t)(p.accumulate > 1 ? p.accumulate : 1), "recompute", clv_recompute_name(p.recompute),
                   "reshard_after_forward", clv_reshard_after_forward_name(p.reshard_after_forward));
+    if (document && p.hosts > 0)
+        json_object_set_new(document, "hosts", json_integer(p.hosts));
+    if (document && p.ranks_per_host > 0)
+        json_object_set_new(document, "ranks_per_host", json_integer(p.ranks_per_host));
     if (document && p.rules.n_optimizer > 0)
         json_object_set_new(document, "optimizer", axes_json(p.rules.optimizer, p.rules.n_optimizer, &p.mesh));
     char *text = document ? json_dumps(document, JSON_INDENT(1)) : NULL;
@@ -87,6 +91,9 @@ static clv_status read_keys(clv_saved_plan *plan, const json_t *document, const 
                              err));
     CLV_TRY(clv_json_get_string(&recompute, document, "recompute", CLV_JSON_OPTIONAL, where, err));
     CLV_TRY(read_reshard(plan, document, where, err));
+    CLV_TRY(clv_json_get_int(&plan->hosts, document, "hosts", CLV_JSON_OPTIONAL, 0, CLV_PLAN_MAX_RANKS, where, err));
+    CLV_TRY(clv_json_get_int(&plan->ranks_per_host, document, "ranks_per_host", CLV_JSON_OPTIONAL, 0,
+                             CLV_PLAN_MAX_RANKS, where, err));
     if (clv_recompute_parse(&plan->recompute, recompute, &why) != CLV_OK ||
         (mesh && clv_mesh_parse(&plan->mesh, mesh, &why) != CLV_OK))
         return clv_fail(err, CLV_EFORMAT, "%s: %s", where, why.message);

@@ -121,11 +121,20 @@ static clv_status add_sizes(layout_list *list, const clv_search_space *space, in
     return add_mesh(list, space, &mesh, err);
 }
 
+static clv_status fail_unknown_preset(const char *name, clv_error *err)
+{
+    char names[256] = "";
+    for (int i = 0, used = 0; clv_axis_rules_preset_name(i) && used < (int)sizeof names; i++)
+        used +=
+            snprintf(names + used, sizeof names - (size_t)used, "%s%s", i ? ", " : "", clv_axis_rules_preset_name(i));
+    return clv_fail(err, CLV_EINVAL, "no preset is called '%s'; a search takes a preset, not a file; valid: %s", name,
+                    names);
+}
+
 static clv_status fail_empty(const clv_search_space *space, const layout_list *list, clv_error *err)
 {
-    clv_axis_rules unused;
-    if (space->rules && !list->refused.code) /* no preset is called so */
-        CLV_TRY(clv_axis_rules_preset(&unused, space->rules, &(clv_mesh){0}, err));
+    if (space->rules && !list->refused.code)
+        return fail_unknown_preset(space->rules, err);
     if ((space->rules || space->base->mesh) && list->refused.code)
         return clv_fail(err, list->refused.code, "%s", list->refused.message);
     return clv_fail(

@@ -72,6 +72,33 @@ clv_status clv_machine_copy(clv_machine **out, const clv_machine *machine, clv_e
     return CLV_OK;
 }
 
+clv_status clv_machine_with_hosts(clv_machine **out, const clv_machine *machine, int64_t hosts, int64_t ranks_per_host,
+                                  int64_t ranks, clv_error *err)
+{
+    CLV_TRY(clv_require(out != NULL, __func__, "out", err));
+    const clv_machine *given = clv_machine_or_default(machine);
+    const bool in_range = hosts >= 0 && ranks_per_host >= 0 && ranks >= 1;
+    hosts = hosts ? hosts : given->hosts;
+    ranks_per_host = ranks_per_host ? ranks_per_host : given->ranks_per_host;
+    const int64_t needed = in_range ? (ranks - 1) / ranks_per_host + 1 : 0;
+    if (!in_range)
+        return clv_fail(err, CLV_EINVAL, "%s: a number is negative, or there are no ranks; valid: 0 and more, 1 rank",
+                        __func__);
+    if (given->hosts == 1 && (needed > 1 || hosts > 1))
+        return clv_fail(err, CLV_EINVAL,
+                        "the profile '%s' has one host of %lld ranks and no \"network\" link, which %lld devices need; "
+                        "valid: at most %lld devices, or a profile with hosts and network",
+                        given->name, (long long)given->ranks_per_host, (long long)ranks, (long long)ranks_per_host);
+    if (hosts > 0 && needed > hosts)
+        return clv_fail(err, CLV_EINVAL, "%lld devices on %lld hosts of %lld; valid: at most %lld devices",
+                        (long long)ranks, (long long)hosts, (long long)ranks_per_host,
+                        (long long)(hosts * ranks_per_host));
+    CLV_TRY(clv_machine_copy(out, given, err));
+    (*out)->hosts = hosts;
+    (*out)->ranks_per_host = ranks_per_host;
+    return CLV_OK;
+}
+
 clv_status clv_machine_get_info(const clv_machine *machine, clv_machine_info *out, clv_error *err)
 {
     CLV_TRY(clv_require(out != NULL, __func__, "out", err));
