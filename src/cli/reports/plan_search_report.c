@@ -14,10 +14,7 @@
 
 clv_status clv_plan_search_check(const clv_plan_search_args *a, bool auto_rules, clv_error *err)
 {
-    const char *without = a->devices         ? "--devices"
-                          : a->latency_limit ? "--latency-limit"
-                          : a->cost          ? "--cost"
-                                             : NULL;
+    const char *without = a->devices ? "--devices" : a->latency_limit ? "--latency-limit" : a->cost ? "--cost" : NULL;
     if (a->save && !a->search && !auto_rules)
         return clv_fail(err, CLV_EINVAL, "--save has no effect without --search or --rules auto");
     return a->search || a->matrix || !without ? CLV_OK
