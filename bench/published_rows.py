@@ -39,6 +39,43 @@ def llama_named(name, positions):
     return llama(*LLAMAS[key], positions)
 
 
+# Mixtures of experts, by their config.json on Hugging Face.
+MOE = {
+    'Qwen3_30B_a3B': {'model_type': 'qwen3_moe', 'hidden_size': 2048, 'num_hidden_layers': 48,
+                      'num_attention_heads': 32, 'num_key_value_heads': 4, 'head_dim': 128, 'intermediate_size': 6144,
+                      'num_experts': 128, 'num_experts_per_tok': 8, 'moe_intermediate_size': 768,
+                      'vocab_size': 151936},
+    'Qwen3_235B_a22B': {'model_type': 'qwen3_moe', 'hidden_size': 4096, 'num_hidden_layers': 94,
+                        'num_attention_heads': 64, 'num_key_value_heads': 4, 'head_dim': 128,
+                        'intermediate_size': 12288, 'num_experts': 128, 'num_experts_per_tok': 8,
+                        'moe_intermediate_size': 1536, 'vocab_size': 151936},
+    'DeepSeekV3': {'model_type': 'deepseek_v3', 'hidden_size': 7168, 'num_hidden_layers': 61,
+                   'num_attention_heads': 128, 'q_lora_rank': 1536, 'kv_lora_rank': 512, 'qk_nope_head_dim': 128,
+                   'qk_rope_head_dim': 64, 'v_head_dim': 128, 'intermediate_size': 18432, 'n_routed_experts': 256,
+                   'n_shared_experts': 1, 'num_experts_per_tok': 8, 'moe_intermediate_size': 2048,
+                   'first_k_dense_replace': 3, 'num_nextn_predict_layers': 1, 'vocab_size': 129280},
+    'Kimi_K2': {'model_type': 'kimi_k2', 'hidden_size': 7168, 'num_hidden_layers': 61, 'num_attention_heads': 64,
+                'q_lora_rank': 1536, 'kv_lora_rank': 512, 'qk_nope_head_dim': 128, 'qk_rope_head_dim': 64,
+                'v_head_dim': 128, 'intermediate_size': 18432, 'n_routed_experts': 384, 'n_shared_experts': 1,
+                'num_experts_per_tok': 8, 'moe_intermediate_size': 2048, 'first_k_dense_replace': 1,
+                'vocab_size': 163840},
+    'GPT OSS 120B': {'model_type': 'gpt_oss', 'hidden_size': 2880, 'num_hidden_layers': 36, 'num_attention_heads': 64,
+                     'num_key_value_heads': 8, 'head_dim': 64, 'intermediate_size': 2880, 'num_local_experts': 128,
+                     'num_experts_per_tok': 4, 'sliding_window': 128, 'vocab_size': 201088},
+}
+
+
+def moe_named(name, positions):
+    """Of "DeepSeekV3 (w/o MTP)" the model without the layer that predicts a token further."""
+    base = name.split(' (')[0]
+    if base not in MOE:
+        raise NotPlanned(f'model {name}')
+    config = {**MOE[base], 'max_position_embeddings': positions, 'tie_word_embeddings': False}
+    if 'w/o MTP' in name:
+        config.pop('num_nextn_predict_layers')
+    return config
+
+
 # ---- rows of each source ----
 
 
@@ -62,38 +99,56 @@ def mpt(row):
             'software': 'pytorch-flash1', 'tokens_per_s': row['tokens_per_s_per_gpu']}
 
 
-# torchtitan's checkpointing keeps what collectives scattered, and gathers it again.
+# torchtitan's checkpointing keeps what collectives scattered, and gathers it again; Megatron's SP does, too.
 REGATHER = ['--reshard-after-forward']
+# torchtitan's FSDP with stages: weights are gathered once a step (fsdp_reshard_after_forward "default": not with PP)
+KEEP = ['--keep-gathered']
+
+
+# Megatron-Bridge's LoRA: rank 32 on all linear layers of a block
+LORA = ['--lora-rank', '32', '--lora-targets', 'all-linear']
+
+
+def mesh_of(pp=1, data=1, cp=1, ep=1, tp=1):
+    """Axes of more than one rank; data at least."""
+    sizes = {'pipe': pp, 'data': data, 'context': cp, 'expert': ep, 'model': tp}
+    return ','.join(f'{name}={n}' for name, n in sizes.items() if n > 1) or 'data=1'
+
+
+def stages_of(pp, vp, schedule=None):
+    """Options of the stages of a row."""
+    more = ['--virtual-stages', str(vp)] if pp > 1 and (vp or 1) > 1 else []
+    return more + (['--schedule', schedule] if pp > 1 and schedule else [])
 
 
 def torchtitan(row):
     mesh = row.get('mesh') or {'fsdp': row['gpus']}
-    for axis in ('pp', 'cp'):
-        if mesh.get(axis, 1) > 1:
-            raise NotPlanned(f'{axis} {mesh[axis]}')
-    tp, fsdp = mesh.get('tp', 1), mesh.get('fsdp', 1)
+    tp, fsdp, pp, cp = (mesh.get(axis, 1) for axis in ('tp', 'fsdp', 'pp', 'cp'))
+    batch = row['local_batch'] * fsdp
     return {'name': f"{row['model']} {row['hardware'][:4] if 'H100' in row['hardware'] else 'a100'} x{row['gpus']} "
                     f"{row.get('techniques') or ''}",
-            'config': llama_named(row['model'], row['seq']), 'mesh': f'data={fsdp},model={tp}' if tp > 1 else
-            f'data={fsdp}', 'rules': 'fsdp+megatron-sp' if tp > 1 else 'fsdp', 'batch': row['local_batch'] * fsdp,
+            'config': llama_named(row['model'], row['seq']), 'mesh': mesh_of(pp, fsdp, cp, 1, tp),
+            'rules': 'fsdp+megatron-sp' if tp > 1 else 'fsdp', 'batch': batch,
+            'accumulate': row['local_batch'] if pp > 1 else 1,
             'seq': row['seq'], 'dtype': 'bf16', 'devices': row['gpus'], 'recompute': recompute_of(row['recompute']),
             'hardware': 'h100-500w' if 'H100' in row['hardware'] else 'a100-80gb',
-            'software': 'torchtitan-float8' if row['precision'] == 'float8 linear' else
+            'software': software_of(True, True, 'async TP' in (row.get('techniques') or ''))
+            if row['precision'] == 'float8 linear' else
             'pytorch' if row.get('techniques') == 'eager' else 'torch-compile',
-            'more': REGATHER if tp > 1 else [], 'tokens_per_s': row['tokens_per_s_per_gpu'],
+            'more': (KEEP if pp > 1 else REGATHER if tp > 1 else []) + stages_of(pp, 1),
+            'tokens_per_s': row['tokens_per_s_per_gpu'],
             'memory_gib': row.get('memory_gib')}
 
 
 def megatron(row):
-    if row['pp'] > 1:
-        raise NotPlanned(f"pp {row['pp']}")
     b, s, l, h, v = row['global_batch'], row['seq'], row['layers'], row['hidden'], row['vocab']
     flops = 96 * b * s * l * h * h * (1 + s / (6 * h) + v / (16 * l * h))
     seconds = flops / row['gpus'] / (row['tflops_per_gpu'] * 1e12)
-    dp, tp = row['dp'], row['tp']
+    dp, tp, pp = row['dp'], row['tp'], row['pp']
+    vp = l // (pp * row['layers_per_virtual_stage']) if row['schedule'].startswith('interleaved') else 1
     return {'name': f"{row['model']} a100 x{row['gpus']}",
             'config': gpt(h, l, row['heads'], v, s, row['ffn']),
-            'mesh': f'data={dp},model={tp}' if tp > 1 else f'data={dp}', 'rules': 'megatron' if tp > 1 else 'dp',
+            'mesh': mesh_of(pp, dp, 1, 1, tp), 'rules': 'megatron' if tp > 1 else 'dp', 'more': stages_of(pp, vp),
             'batch': b, 'accumulate': b // (row['micro_batch'] * dp), 'seq': s, 'dtype': 'bf16',
             'devices': row['gpus'], 'recompute': recompute_of(row['recompute']), 'hardware': 'a100-80gb',
             'software': 'megatron-2021', 'tokens_per_s': b * s / seconds / row['gpus']}
@@ -115,7 +170,9 @@ def gpt3_20b(positions):
     return gpt(6144, 44, 48, 51200, positions, 24576)
 
 
-def software_of(fp8, titan, async_tp, rowwise):
+def software_of(fp8, titan, async_tp, rowwise=False, fp4=False):
+    if fp4:
+        return 'transformer-engine-nvfp4'
     if not fp8:
         return 'torch-compile'
     if not titan:
@@ -123,20 +180,30 @@ def software_of(fp8, titan, async_tp, rowwise):
     return 'torchtitan-float8-rowwise' if rowwise else f"torchtitan-float8{'-async-tp' if async_tp else ''}"
 
 
+def moe_software(row, fp8, crosses_hosts):
+    """Megatron-Bridge captures a step of experts as one CUDA graph, with fused products of experts, from 26.06 on (not
+    Kimi K2's); before, the host starts each kernel. Where experts are on several hosts it overlaps the all-to-alls of
+    virtual stages (overlap_moe_expert_parallel_comm of its recipes)."""
+    release = row['source'].split('[')[-1].split(' ')[0]
+    if release >= '26.06' and row['model']['name'] != 'Kimi_K2':
+        return software_of(fp8, False, False)
+    return f"megatron-moe-{'fp8' if fp8 else 'bf16'}{'-overlap' if crosses_hosts else ''}"
+
+
 def common(row):
-    """Rows of the common form: dense models split by data, FSDP and tensor parallelism."""
+    """Rows of the common form: dense models split by stages, data, FSDP, context and tensor parallelism."""
     model, hardware, how, batch = row['model'], row['hardware'], row['parallelism'], row['batch'] or {}
-    for axis in ('pp', 'cp', 'ep'):
-        if how.get(axis, 1) > 1:
-            raise NotPlanned(f'{axis} {how[axis]}')
     if row['metric'] != 'tokens_per_s_per_gpu':
         return None
     if not batch:
         raise NotPlanned(f"{row['metric']} without a batch")
     name, gpus, seq = model['name'], hardware.get('gpus', 0), row['seq']
-    config = gpt3_20b(seq) if name == 'GPT3-20B' else llama_named(name, seq)
-    tp = how.get('tp', 1)
-    data = gpus // tp
+    tp, pp, cp, vp, ep = (how.get(axis) or 1 for axis in ('tp', 'pp', 'cp', 'vp', 'ep'))
+    config = gpt3_20b(seq) if name == 'GPT3-20B' else moe_named(name, seq) if ep > 1 else llama_named(name, seq)
+    if name == 'Llama 3.1 70B' and pp == 4 and vp == 1: # the recipe's 5, which the page leaves out
+        vp = 5
+    data = gpus // (tp * pp * cp)
+    ep = min(ep, data)  # Megatron counts ranks of tp among those of ep, too
     global_batch = batch.get('global_') or batch['local'] * data
     micro = batch.get('micro') or batch['local']
     fp8 = row['dtype'] is None or 'fp8' in row['dtype'].lower() or 'float8' in row['dtype'].lower()
@@ -144,12 +211,18 @@ def common(row):
     sharded = how.get('fsdp', 1) > 1
     rules = ('fsdp+megatron-sp' if sharded else 'zero1+megatron-sp') if tp > 1 else 'fsdp' if sharded else 'zero1'
     profile = hardware_of(hardware['name'])
-    return {'name': f"{name} {profile} x{gpus}{' tp ' + str(tp) if tp > 1 else ''}{' fp8' if fp8 else ''}",
-            'config': config, 'mesh': f'data={data},model={tp}' if tp > 1 else f'data={data}', 'rules': rules,
+    degrees = ''.join(f' {axis} {n}' for axis, n in (('pp', pp), ('cp', cp), ('ep', ep), ('tp', tp)) if n > 1)
+    return {'name': f"{name} {profile} x{gpus}{degrees}{' fp8' if fp8 else ''}",
+            'config': config, 'mesh': mesh_of(pp, data // ep, cp, ep, tp), 'rules': rules,
             'batch': global_batch, 'accumulate': global_batch // (micro * data), 'seq': seq, 'dtype': 'bf16',
-            'devices': gpus, 'recompute': recompute_of(row.get('recompute')), 'hardware': profile,
-            'software': software_of(fp8, titan, how.get('async_tp'), 'rowwise' in (row['dtype'] or '')),
-            'more': REGATHER if titan and tp > 1 else [], 'tokens_per_s': row['value']}
+            'devices': gpus, 'hardware': profile,
+            # their recipes recompute norms and activations of experts, or the up-projections of latent attention
+            'recompute': 'selective' if name.startswith(('GPT OSS', 'DeepSeek', 'Kimi')) else
+            recompute_of(row.get('recompute')),
+            'software': moe_software(row, fp8, vp > 1 and ep * tp > (72 if 'nvl72' in profile else 8)) if ep > 1 else
+            software_of(fp8, titan, how.get('async_tp'), 'rowwise' in (row['dtype'] or ''), row['dtype'] == 'NVFP4'),
+            'more': (REGATHER if tp > 1 and (titan or pp > 1) else []) + stages_of(pp, vp) +
+            (LORA if 'LoRA' in row.get('task', '') else []), 'tokens_per_s': row['value']}
 
 
 def task_of(row):

@@ -115,7 +115,8 @@ def summary(planned: list[dict], label: str) -> str:
 def line(s: dict) -> str:
     task = s["task"]
     micro = task["batch"] // task.get("accumulate", 1) * task["seq"] // task["devices"]
-    how = f"{task['mesh']}, {task['rules']}, {micro:,} tokens a step" + (
+    stages = [f"{a[2:]} {b}" for a, b in zip(task.get("more", []), task.get("more", [])[1:]) if a == "--virtual-stages"]
+    how = f"{', '.join([task['mesh'], *stages])}, {task['rules']}, {micro:,} tokens a step" + (
         f", recompute {task['recompute']}" if task["recompute"] != "none" else "")  # fmt: skip
     memory = f"{s['memory']:.1f}" + (f" / {s['memory_measured']:.1f}" if s["memory_measured"] else "")
     mark = "" if is_near(s) else " ✗"
@@ -181,6 +182,10 @@ is planned. Figures of a profile that are fitted name the rows that they are fit
 | FSDP's collectives overlap, those of tensor parallelism do not | `overlap` | FSDP's documentation |
 | gathers cross hosts first, so that a link carries a part | the program | [reshard.md](reshard.md) |
 | weights gathered again backward, gradients reduced by microbatch | the program | [planner.md](planner.md) |
+| fp8 and fp4 fill a tile as slowly as bf16 | `software`: `k_half` | two, four and six times bf16's |
+| stages wait for each other: bubble, uneven stages, messages | the estimate | [planner.md](planner.md) |
+| all-to-alls of experts, once a token and rank, exposed unless overlapped | the estimate | DeepEP's dispatch |
+| the host starts each kernel, of each expert | `instruction_s` | fitted, before 26.06 of Megatron-Bridge |
 
 The ratio is predicted over measured speed; ✗: more than 15 % off. Memory is a rank's in GiB, planned / measured where
 it was published.
@@ -236,8 +241,8 @@ def page(path: pathlib.Path, scored: list[dict]) -> None:
     out += [figure_line(s) for s in sorted(figures, key=lambda s: (source_of(s), s["name"]))]
     why_not = [s["not_planned"] for s in scored if "not_planned" in s]
     reasons = collections.Counter(why if ":" in why else why.split(" ")[0] for why in why_not)
-    out.append(f"\n## Not planned\n\n{sum(reasons.values())} of {len(scored)} rows: axes that the planner does not "
-               "have yet, other metrics, other models:\n")  # fmt: skip
+    out.append(f"\n## Not planned\n\n{sum(reasons.values())} of {len(scored)} rows: other metrics, other models, "
+               "machines without a profile:\n")  # fmt: skip
     out += [f"- {why}: {n}" for why, n in reasons.most_common()]
     path.write_text("\n".join(out) + "\n")
 

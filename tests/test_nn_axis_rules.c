@@ -253,9 +253,12 @@ static void test_presets_that_do_not_fit(void **state)
     preset_is_refused(
         "megatron", "data=2",
         "the rules 'megatron' do not fit the mesh 'data=2' (axes data); presets that fit: dp, fsdp, zero1");
-    preset_is_refused("dp", "data=2,pipe=2",
-                      "the rules 'dp' do not fit the mesh 'data=2,pipe=2' (axes data, pipe); no preset fits: write a "
+    preset_is_refused("dp", "data=2,rows=2",
+                      "the rules 'dp' do not fit the mesh 'data=2,rows=2' (axes data, rows); no preset fits: write a "
                       "rules file, or use the axis names of presets: expert, data, model, X, Y");
+    preset_is_refused("dp", "data=2,pipe=2",
+                      "mesh 'data=2,pipe=2': an axis 'pipe' is planned, not run: 'cleave plan' prices it; valid here: "
+                      "expert, data, model, X, Y, or the axes of a rules file");
     preset_is_refused("megatorn", "model=2",
                       "no preset is called 'megatorn'; valid: dp, fsdp, megatron, megatron-sp, fsdp+megatron-sp, "
                       "gspmd-2d, zero1, zero1+megatron-sp, or a rules file");

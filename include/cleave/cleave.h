@@ -44,6 +44,7 @@
 #include "cleave/nn.h"
 #include "cleave/op.h"
 #include "cleave/plan.h"
+#include "cleave/plan_estimate.h"
 #include "cleave/plan_search.h"
 #include "cleave/program.h"
 #include "cleave/reshard.h"

@@ -203,11 +203,12 @@ static clv_status check_tokens(const clv_model_config *c, clv_error *err)
     return CLV_OK;
 }
 
-void clv_model_keep_layers(clv_model *model, int64_t layers)
+void clv_model_keep_part(clv_model *model, int64_t layers, int64_t vocab)
 {
-    model->config.layers = layers;
+    model->config.layers = layers ? layers : model->config.layers;
+    model->config.vocab = vocab ? vocab : model->config.vocab;
     if (model->adapters)
-        model->adapters->config.layers = layers;
+        model->adapters->config.layers = model->config.layers;
 }
 
 /* Heads of one size each. */

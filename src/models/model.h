@@ -36,8 +36,8 @@ struct clv_model {
     } * cache;
 };
 
-/* Drops all layers but the first `layers` from a model that was opened without weights. */
-void clv_model_keep_layers(clv_model *model, int64_t layers);
+/* Keeps the first `layers` layers and `vocab` tokens (0: all) of a model that was opened without weights. */
+void clv_model_keep_part(clv_model *model, int64_t layers, int64_t vocab);
 
 /* The mask token: config.json's, else the tokenizer's [MASK]. @return CLV_EUNSUPPORTED without one */
 clv_status clv_model_mask_token(int64_t *out, const clv_model *model, clv_error *err);

@@ -257,6 +257,16 @@ static void list_preset_axes(clv_text *list)
         }
 }
 
+/* Axes that only an estimate has (cleave/plan_estimate.h). */
+static const char *find_planned_axis(const clv_mesh *mesh)
+{
+    static const char *const planned[] = {"pipe", "context"};
+    for (size_t i = 0; i < sizeof planned / sizeof *planned; i++)
+        if (find_axis(mesh, planned[i]) >= 0)
+            return planned[i];
+    return NULL;
+}
+
 static clv_status fail_unfit(const char *name, const clv_mesh *mesh, clv_error *err)
 {
     char text[CLV_MESH_TEXT], axes[CLV_MESH_TEXT], fitting[256];
@@ -270,6 +280,13 @@ static clv_status fail_unfit(const char *name, const clv_mesh *mesh, clv_error *
     clv_text_finish(&list);
     clv_mesh_print(text, sizeof text, mesh);
     clv_mesh_names(axes, sizeof axes, mesh);
+    const char *planned = find_planned_axis(mesh);
+    if (planned)
+        return clv_fail(
+            err, CLV_EAXIS,
+            "mesh '%s': an axis '%s' is planned, not run: 'cleave plan' prices it; valid here: expert, data, "
+            "model, X, Y, or the axes of a rules file",
+            text, planned);
     return clv_fail(
         err, CLV_EAXIS, "%s%s%s not fit the mesh '%s' (axes %s); %s%s", name ? "the rules '" : "",
         name ? name : "the default rules", name ? "' do" : " do", text, axes,

@@ -22,6 +22,8 @@ typedef struct plan_args {
     int64_t memory_limit; /* 0: none given */
     const char *show;
     bool all, collectives;
+    clv_plan_schedule schedule;
+    int64_t virtual_stages;
     clv_plan_search_args search;
 } plan_args;
 
@@ -36,6 +38,10 @@ static bool parse(plan_args *a, clv_invocation *run)
         CLV_OPT_FLAG("--collectives", &a->collectives, "list each collective, with its cause",
                      .conflicts_with = "--all, --show, --search, --matrix"),
         CLV_OPT_FLAG("--all", &a->all, "print all figures", .conflicts_with = "--show, --search, --matrix"),
+        CLV_OPT_ENUM("--schedule", &a->schedule, "gpipe|1f1b|interleaved|zero-bubble", clv_plan_schedule_name,
+                     "of the stages of an axis pipe (1f1b)"),
+        CLV_OPT_INT("--virtual-stages", &a->virtual_stages, 1, 1 << 20, "N",
+                    "runs of layers of each stage: interleaved schedule (1)"),
         CLV_OPT_STRING("--show", &a->show, "TENSOR", "draw the shards of a parameter or input instead"),
         CLV_PLAN_SEARCH_OPTIONS(&a->search),
         CLV_FORMAT_OPTIONS(&run->format, "--show", "print JSON"),
@@ -44,14 +50,12 @@ static bool parse(plan_args *a, clv_invocation *run)
 }
 
 /* A limit that was given is kept, or the command fails; a profile's is only reported. */
-static int check_limit(const plan_args *a, const clv_program *program, const char *command)
+static int check_limit(const plan_args *a, const clv_memory *memory, const char *command)
 {
     char needs[CLV_QUANTITY_TEXT], allowed[CLV_QUANTITY_TEXT];
-    clv_memory memory = {.size = sizeof memory};
-    clv_program_memory_on(program, a->plan.machine, &memory, NULL);
-    if (a->memory_limit == 0 || memory.total <= a->memory_limit)
+    if (a->memory_limit == 0 || memory->total <= a->memory_limit)
         return CLV_EXIT_OK;
-    clv_print_bytes_exactly(needs, sizeof needs, (double)memory.total);
+    clv_print_bytes_exactly(needs, sizeof needs, (double)memory->total);
     clv_print_bytes_exactly(allowed, sizeof allowed, (double)a->memory_limit);
     fflush(stdout); /* the table comes first where both go to one place */
     fprintf(stderr, "%s: a rank needs %s, --memory-limit allows %s\n", command, needs, allowed);
@@ -80,6 +84,28 @@ static void add_prediction(clv_table *t, const clv_plan_report *r)
     }
 }
 
+static void add_estimate(clv_table *t, const clv_plan_estimate *e)
+{
+    clv_table_object(t, "planned_not_run");
+    if (e->experts) {
+        clv_table_int(t, "experts", e->experts);
+        clv_table_count(t, "active_parameters", (double)e->active_parameters);
+    }
+    clv_table_int(t, "stages", e->stages);
+    clv_table_text(t, "schedule", clv_plan_schedule_name(e->schedule));
+    clv_table_int(t, "virtual_stages", e->virtual_stages);
+    clv_table_int(t, "microbatches", e->microbatches);
+    clv_table_int(t, "layers", e->layers);
+    clv_table_real(t, "in_flight", e->in_flight);
+    clv_table_int(t, "memory_stage", e->memory_stage);
+    clv_table_seconds(t, "bubble_seconds", e->bubble);
+    clv_table_fraction(t, "bubble_share", e->bubble / e->predicted.seconds);
+    clv_table_seconds(t, "send_seconds", e->send);
+    clv_table_text(t, "context_exchange", clv_context_exchange_name(e->exchange));
+    clv_table_seconds(t, "context_seconds", e->context);
+    clv_table_seconds(t, "expert_seconds", e->expert);
+}
+
 static void add_parts(clv_table *t, const clv_plan_report *r)
 {
     clv_table_object(t, "ops_seconds");
@@ -96,25 +122,29 @@ static void add_first(clv_table *t, const clv_plan_report *r)
     clv_table_text_list(t, "change_first", options, r->n_first);
 }
 
-static void add_bytes_and_ranks(clv_table *t, const clv_program *program)
+static void add_bytes_and_ranks(clv_table *t, const clv_program *program, const clv_mesh *mesh)
 {
     clv_table_root(t);
-    clv_table_bytes(t, "bytes", clv_collectives_total_bytes(program));
-    clv_table_int(t, "ranks", clv_mesh_rank_count(clv_program_mesh(program)));
+    if (program)
+        clv_table_bytes(t, "bytes", clv_collectives_total_bytes(program));
+    clv_table_int(t, "ranks", clv_mesh_rank_count(mesh));
 }
 
 static clv_table *make_table(const plan_args *a, const clv_plan_report *r, bool json)
 {
     const clv_machine *machine = a->plan.machine;
-    clv_table *t =
-        json ? clv_collectives_one_by_one(r->program, machine) : clv_collectives_by_layer(r->program, machine);
+    clv_table *t = !r->program ? clv_table_new("collectives")
+                   : json      ? clv_collectives_one_by_one(r->program, machine)
+                               : clv_collectives_by_layer(r->program, machine);
     clv_collectives_add_purposes(t, &r->parts);
     if (a->collectives && !json) {
-        add_bytes_and_ranks(t, r->program);
+        add_bytes_and_ranks(t, r->program, &r->option->mesh.mesh);
         return t;
     }
     clv_plan_summary_add(t, r);
-    add_bytes_and_ranks(t, r->program);
+    if (r->estimate)
+        add_estimate(t, r->estimate);
+    add_bytes_and_ranks(t, r->program, &r->option->mesh.mesh);
     clv_plan_memory_add(t, r);
     clv_plan_memory_fit_add(t, r);
     add_prediction(t, r);
@@ -124,15 +154,20 @@ static clv_table *make_table(const plan_args *a, const clv_plan_report *r, bool 
     return t;
 }
 
-static clv_status report(clv_invocation *run, const plan_args *a, const clv_program *program, clv_error *err)
+/* Of a program, or of what is planned, not run. */
+static clv_status report(clv_invocation *run, const plan_args *a, const clv_program *program,
+                         const clv_plan_estimate *estimate, clv_error *err)
 {
     clv_plan_report r;
-    clv_status status = clv_plan_report_make(&r, &a->plan, program, a->memory_limit, err);
+    clv_status status = program ? clv_plan_report_make(&r, &a->plan, program, a->memory_limit, err)
+                                : clv_plan_report_estimate(&r, &a->plan, estimate, a->memory_limit, err);
     if (status == CLV_OK && !run->format.json && !a->all && !a->collectives)
         clv_plan_screen_print(&r);
     else if (status == CLV_OK)
         run->code = clv_table_finish(make_table(a, &r, run->format.json), &run->format);
     fflush(stdout); /* it comes before the message */
+    if (status == CLV_OK && run->code == CLV_EXIT_OK)
+        run->code = check_limit(a, &r.memory, run->name);
     clv_plan_report_free(&r);
     return status;
 }
@@ -174,7 +209,7 @@ static clv_status report_program(clv_invocation *run, const plan_args *a, const 
     clv_table_fraction(t, "comm_share", p.seconds > 0 ? p.communication / p.seconds : 0);
     clv_table_count(t, "flops_per_rank", p.flops);
     clv_table_fraction(t, "hfu", p.utilisation);
-    add_bytes_and_ranks(t, program);
+    add_bytes_and_ranks(t, program, clv_program_mesh(program));
     return CLV_OK;
 }
 
@@ -188,11 +223,47 @@ static clv_status plan(clv_invocation *run, plan_args *a, clv_error *err)
     if (status == CLV_OK)
         status = a->show                               ? clv_visualize_sharding(program, a->show, err)
                  : clv_is_imported(a->plan.plan.model) ? report_program(run, a, program, err)
-                                                       : report(run, a, program, err);
+                                                       : report(run, a, program, NULL, err);
     if (status == CLV_OK && run->code == CLV_EXIT_OK)
         run->code = check_limit(a, program, run->name);
     clv_program_free(program);
     clv_machine_free(a->plan.machine);
+    return status;
+}
+
+/* Whether the mesh has stages, context or experts, or options of stages were given. */
+static bool is_estimated(const plan_args *a)
+{
+    clv_mesh mesh;
+    const char *text = a->plan.mesh.text;
+    bool known = text && clv_mesh_option_parse(&mesh, text, NULL) == CLV_OK;
+    return clv_plan_needs_estimate(known ? &mesh : NULL, a->plan.plan.model, a->plan.software != NULL) || a->schedule ||
+           a->virtual_stages;
+}
+
+static clv_status estimate(clv_invocation *run, plan_args *a, clv_error *err)
+{
+    clv_plan_option *o = &a->plan;
+    const clv_plan_estimate_options how = {.size = sizeof how,
+                                           .plan = &o->plan,
+                                           .rules = o->mesh.sp ? "megatron-sp" : o->mesh.rules,
+                                           .schedule = a->schedule,
+                                           .virtual_stages = a->virtual_stages};
+    clv_plan_estimate found = {.size = sizeof found};
+    if (a->show || a->collectives)
+        return clv_fail(err, CLV_EINVAL, "%s: stages, context and experts are planned, not run; valid: --all, --json",
+                        a->show ? "--show" : "--collectives");
+    CLV_TRY(clv_plan_option_read(o, err));
+    clv_status status = clv_mesh_option_parse(&o->mesh.mesh, o->mesh.text ? o->mesh.text : "model=1", err);
+    o->plan.mesh = &o->mesh.mesh;
+    if (status == CLV_OK)
+        status = clv_plan_estimate_step(&found, &how, err);
+    if (status == CLV_OK) {
+        o->plan.accumulate = found.microbatches;
+        snprintf(o->mesh.axis_rules.name, sizeof o->mesh.axis_rules.name, "%s", how.rules ? how.rules : "megatron");
+        status = report(run, a, NULL, &found, err);
+    }
+    clv_machine_free(o->machine);
     return status;
 }
 
@@ -221,5 +292,5 @@ clv_status command_plan(clv_invocation *run, clv_error *err)
         return search(run, &a, err);
     if (run->format.wide && !a.all && !a.collectives && !clv_is_imported(a.plan.plan.model))
         return clv_fail(err, CLV_EINVAL, "--wide has no effect without --collectives or --all");
-    return plan(run, &a, err);
+    return is_estimated(&a) ? estimate(run, &a, err) : plan(run, &a, err);
 }

@@ -219,6 +219,21 @@ clv_status clv_plan_report_make(clv_plan_report *r, const clv_plan_option *optio
     return CLV_OK;
 }
 
+clv_status clv_plan_report_estimate(clv_plan_report *r, const clv_plan_option *option,
+                                    const clv_plan_estimate *estimate, int64_t memory_limit, clv_error *err)
+{
+    *r = (clv_plan_report){.option = option,
+                           .estimate = estimate,
+                           .model = estimate->model,
+                           .machine.size = sizeof r->machine,
+                           .memory = estimate->memory,
+                           .predicted = estimate->predicted,
+                           .parts = estimate->parts};
+    CLV_TRY(clv_machine_get_info(option->machine, &r->machine, err));
+    r->limit = find_limit(r, memory_limit);
+    return CLV_OK;
+}
+
 void clv_plan_report_free(clv_plan_report *r)
 {
     free(r->smaller);

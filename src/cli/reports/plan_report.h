@@ -1,6 +1,7 @@
 /* plan_report.h - facts that `cleave plan` prints: sizes, memory and its limit, time and its parts, what would help. */
 #pragma once
 
+#include "cleave/plan_estimate.h"
 #include "cli/options/plan_target_options.h"
 
 /* Memory that a rank may use. */
@@ -20,8 +21,9 @@ enum { CLV_PLAN_FIRST = 2 };
 
 typedef struct clv_plan_report {
     const clv_plan_option *option;
-    const clv_program *program;
-    clv_model_info model; /* of a block its sizes alone, 0 for those that it does not have */
+    const clv_program *program;        /* NULL: of an estimate */
+    const clv_plan_estimate *estimate; /* planned, not run; NULL: of a program */
+    clv_model_info model;              /* of a block its sizes alone, 0 for those that it does not have */
     clv_machine_info machine;
     clv_memory memory;
     clv_memory_limit limit;
@@ -41,6 +43,9 @@ typedef struct clv_plan_report {
 clv_status clv_plan_report_make(clv_plan_report *out, const clv_plan_option *option, const clv_program *program,
                                 int64_t memory_limit, clv_error *err);
 void clv_plan_report_free(clv_plan_report *report);
+/* The same of what is planned, not run; both are borrowed. */
+clv_status clv_plan_report_estimate(clv_plan_report *out, const clv_plan_option *option,
+                                    const clv_plan_estimate *estimate, int64_t memory_limit, clv_error *err);
 
 /* Whether a rank's memory is within the limit, or there is none. */
 bool clv_plan_report_fits(const clv_plan_report *report, const clv_memory *memory);

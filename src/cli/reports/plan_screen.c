@@ -155,6 +155,20 @@ static void put_mesh(screen *s, const clv_plan_report *r)
     end_line(s, 2);
 }
 
+/* What no program runs. */
+static void put_estimate(screen *s, const clv_plan_estimate *e)
+{
+    put(s, "planned, not run");
+    if (e->stages > 1)
+        put(s, ": %lld stages, %s, %lld microbatches", (long long)e->stages, clv_plan_schedule_name(e->schedule),
+            (long long)e->microbatches);
+    put_size(s, "experts", e->experts);
+    put_size(s, "virtual stages", e->virtual_stages > 1 ? e->virtual_stages : 0);
+    if (e->exchange)
+        put(s, "%s context by %s", e->stages > 1 ? "," : ":", clv_context_exchange_name(e->exchange));
+    end_line(s, 2);
+}
+
 /* ---- rows with bars ---- */
 
 typedef struct row {
@@ -300,8 +314,9 @@ static const char *const purposes[CLV_PURPOSE_COUNT] = {
     [CLV_PURPOSE_SCALAR] = "loss and gradient norm",
 };
 
-/* Ops by part, then exposed communication by purpose, the most first. Returns the number of parts. */
-static int collect_time(section *of, const clv_prediction_parts *parts)
+/* Ops by part and the bubble, then exposed communication by purpose, the most first. Returns the number of the first
+ * ones. */
+static int collect_time(section *of, const clv_prediction_parts *parts, const clv_plan_estimate *estimate)
 {
     static const char *const names[CLV_PART_COUNT] = {[CLV_PART_ATTENTION] = "attention",
                                                       [CLV_PART_FEED_FORWARD] = "feed-forward",
@@ -310,6 +325,8 @@ static int collect_time(section *of, const clv_prediction_parts *parts)
     bool taken[CLV_PURPOSE_COUNT] = {false};
     for (int p = 0; p < CLV_PART_COUNT; p++)
         add_row(of, (row){.label = names[p], .amount = parts->ops[p]});
+    if (estimate)
+        add_row(of, (row){.label = "pipeline bubble", .amount = estimate->bubble});
     int n = of->n;
     for (int k = 0; k < CLV_PURPOSE_COUNT; k++) {
         int most = -1;
@@ -318,6 +335,11 @@ static int collect_time(section *of, const clv_prediction_parts *parts)
                 most = p;
         taken[most] = true;
         add_row(of, (row){purposes[most], parts->communication[most], parts->bytes[most], parts->collectives[most]});
+    }
+    if (estimate) {
+        add_row(of, (row){.label = "expert all-to-alls", .amount = estimate->expert});
+        add_row(of, (row){.label = "context exchange", .amount = estimate->context});
+        add_row(of, (row){.label = "sends between stages", .amount = estimate->send});
     }
     return n;
 }
@@ -382,10 +404,12 @@ void clv_plan_screen_print(const clv_plan_report *r)
 {
     screen s = {.width = clv_terminal_width(stdout)};
     section time = {0};
-    int parts = collect_time(&time, &r->parts);
+    int parts = collect_time(&time, &r->parts, r->estimate);
     put_model(&s, r);
     put_step(&s, r);
     put_mesh(&s, r);
+    if (r->estimate)
+        put_estimate(&s, r->estimate);
     keep_largest(&time, parts, MOST_PURPOSES, "other communication");
     /* beside the rows of memory: two titles, three empty lines, the rows of time, the changes, the last line */
     int rows = LINES - s.lines - 2 - 3 - time.n - (r->n_first > 0 ? r->n_first : 1) - 1;
@@ -395,7 +419,9 @@ void clv_plan_screen_print(const clv_plan_report *r)
     put_time_title(&s, r);
     put_rows(&s, &time, r->predicted.seconds, 0, true);
     end_line(&s, 0);
-    put_changes(&s, r);
-    put(&s, "%-*s--collectives lists each, --all has all; cleave explain says why", TITLE, "more");
+    if (!r->estimate)
+        put_changes(&s, r);
+    put(&s, "%-*s%s", TITLE, "more",
+        r->estimate ? "--all has all" : "--collectives lists each, --all has all; cleave explain says why");
     end_line(&s, TITLE);
 }

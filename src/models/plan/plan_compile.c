@@ -250,8 +250,7 @@ static clv_status choose_quant(clv_quant *how, const clv_plan_options *o, clv_er
     return clv_quant_resolve(how, o->model, stored, err);
 }
 
-/* layers: how many of the model's; 0: all. */
-static clv_status build_model(clv_graph *graph, const clv_plan_options *o, int64_t layers, clv_error *err)
+static clv_status build_model(clv_graph *graph, const clv_plan_options *o, clv_plan_part part, clv_error *err)
 {
     clv_model *model;
     clv_quant quant = o->quant;
@@ -265,8 +264,7 @@ static clv_status build_model(clv_graph *graph, const clv_plan_options *o, int64
                                        .f32_gradients = o->f32_gradients,
                                        .quant = quant};
     CLV_TRY(clv_model_open(&model, o->model, &options, err));
-    if (layers > 0)
-        clv_model_keep_layers(model, layers);
+    clv_model_keep_part(model, part.layers, part.vocab);
     clv_status status = add_model(graph, o, model, err);
     clv_model_close(model);
     return status;
@@ -283,14 +281,14 @@ static clv_status check_mesh(const clv_mesh *mesh, clv_error *err)
                     CLV_PLAN_MAX_RANKS);
 }
 
-static clv_status compile(clv_program **out, const clv_plan_options *o, int64_t layers, clv_reshard_cache *reshards,
+static clv_status compile(clv_program **out, const clv_plan_options *o, clv_plan_part part, clv_reshard_cache *reshards,
                           clv_error *err)
 {
     clv_graph *graph;
     clv_status status = CLV_OK;
     CLV_TRY(clv_graph_new(&graph, o->mesh, err));
     if (o->model)
-        status = build_model(graph, o, layers, err);
+        status = build_model(graph, o, part, err);
     else
         build_block(graph, o);
     if (status == CLV_OK)
@@ -309,11 +307,11 @@ clv_status clv_plan_parse_options(clv_plan_options *out, const clv_plan_options 
 
 clv_status clv_plan_compile(clv_program **out, const clv_plan_options *options, clv_error *err)
 {
-    return clv_plan_compile_layers(out, options, 0, NULL, err);
+    return clv_plan_compile_part(out, options, (clv_plan_part){0}, NULL, err);
 }
 
-clv_status clv_plan_compile_layers(clv_program **out, const clv_plan_options *options, int64_t layers,
-                                   clv_reshard_cache *reshards, clv_error *err)
+clv_status clv_plan_compile_part(clv_program **out, const clv_plan_options *options, clv_plan_part part,
+                                 clv_reshard_cache *reshards, clv_error *err)
 {
     static const char call[] = "clv_plan_compile";
     const clv_mesh alone = {0};
@@ -328,5 +326,5 @@ clv_status clv_plan_compile_layers(clv_program **out, const clv_plan_options *op
         CLV_TRY(clv_axis_rules_preset(&rules, o.sp ? "megatron-sp" : NULL, o.mesh, err));
     o.rules = o.rules ? o.rules : &rules;
     set_defaults(&o);
-    return compile(out, &o, layers, reshards, err);
+    return compile(out, &o, part, reshards, err);
 }

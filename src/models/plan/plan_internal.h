@@ -10,6 +10,12 @@
 clv_status clv_plan_parse_options(clv_plan_options *out, const clv_plan_options *given, const char *call,
                                   clv_error *err);
 
-/* clv_plan_compile of a model with only its first `layers` layers; 0: all. reshards: as in clv_compile_with_plans. */
-clv_status clv_plan_compile_layers(clv_program **out, const clv_plan_options *options, int64_t layers,
-                                   clv_reshard_cache *reshards, clv_error *err);
+/* A part of a model; zeros: all of it. */
+typedef struct clv_plan_part {
+    int64_t layers; /* its first ones */
+    int64_t vocab;  /* rows of the embedding and columns of the head */
+} clv_plan_part;
+
+/* clv_plan_compile of a part of the model. reshards: as in clv_compile_with_plans; or NULL. */
+clv_status clv_plan_compile_part(clv_program **out, const clv_plan_options *options, clv_plan_part part,
+                                 clv_reshard_cache *reshards, clv_error *err);

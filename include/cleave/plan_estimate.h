@@ -1,0 +1,99 @@
+/** @file plan_estimate.h - prices a training step on a mesh with pipeline stages, context or experts, which no program
+ * runs yet: planned, not run.
+ *
+ * Axes of the mesh, in this order: pipe (stages of consecutive ranks), data, context (the sequence is split), expert
+ * (data ranks that share the experts among them), model. The layers of a stage are priced by the programs that
+ * clv_plan_compile makes for the ranks of a stage; the schedule, the messages between stages and between ranks that
+ * share a sequence, and experts are priced beside them. A mesh without these axes is priced by its program.
+ *
+ *   clv_plan_options plan = {.size = sizeof plan, .model = "llama-405b", .mesh = &mesh, .batch = 256, .seq = 8192};
+ *   clv_plan_estimate_options how = {.size = sizeof how, .plan = &plan, .rules = "fsdp+megatron-sp"};
+ *   clv_plan_estimate estimate = {.size = sizeof estimate};
+ *   clv_plan_estimate_step(&estimate, &how, &err);
+ *
+ * Thread-safe.
+ */
+#ifndef CLEAVE_PLAN_ESTIMATE_H
+#define CLEAVE_PLAN_ESTIMATE_H
+
+#include "cleave/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Order in which a stage takes its microbatches. */
+typedef enum clv_plan_schedule {
+    CLV_SCHEDULE_DEFAULT,     /**< 1F1B; INTERLEAVED with virtual stages */
+    CLV_SCHEDULE_GPIPE,       /**< forward passes of all microbatches, then backward passes */
+    CLV_SCHEDULE_1F1B,        /**< a forward pass, then a backward pass (PipeDream-flush) */
+    CLV_SCHEDULE_INTERLEAVED, /**< 1F1B over virtual stages: each rank has several runs of layers */
+    CLV_SCHEDULE_ZERO_BUBBLE  /**< 1F1B whose gradients of weights fill the bubble (ZB-H1) */
+} clv_plan_schedule;
+
+/** "default", "gpipe", "1f1b", "interleaved", "zero-bubble"; "unknown" for a value outside the enum. */
+CLV_EXPERIMENTAL const char *clv_plan_schedule_name(clv_plan_schedule schedule);
+
+/** How ranks that share a sequence exchange what attention needs. */
+typedef enum clv_context_exchange {
+    CLV_CONTEXT_NONE,       /**< no rank shares one */
+    CLV_CONTEXT_RING,       /**< keys and values go round, block by block, beside the attention to the block before */
+    CLV_CONTEXT_ALL_GATHER, /**< keys and values are gathered */
+    CLV_CONTEXT_ALL_TO_ALL  /**< heads are split instead of the sequence (Ulysses) */
+} clv_context_exchange;
+
+/** "none", "ring", "all-gather", "all-to-all"; "unknown" for a value outside the enum. */
+CLV_EXPERIMENTAL const char *clv_context_exchange_name(clv_context_exchange exchange);
+
+/** What is priced. Zero-initialised = defaults; set `plan`. */
+typedef struct clv_plan_estimate_options {
+    size_t size;                  /**< sizeof the struct, or 0 */
+    const clv_plan_options *plan; /**< a model's training step; borrowed. Its `rules` and `sp` must not be set. With
+                                       stages, `accumulate` 0 is a microbatch of one sequence a data rank, and
+                                       gradients are reduced once a step */
+    const char *rules;            /**< a preset, for the axes data and model; NULL: clv_axis_rules_preset's default */
+    clv_plan_schedule schedule;
+    int64_t virtual_stages; /**< runs of layers a stage; 0: 1 */
+} clv_plan_estimate_options;
+
+/** The price: that of the slowest stage, and the memory of the largest one. */
+typedef struct clv_plan_estimate {
+    size_t size;               /**< set by the caller: sizeof the struct, or 0 */
+    bool can_run;              /**< the mesh has none of these axes: figures are those of its program */
+    clv_model_info model;      /**< what is planned; of experts: `ffn` is the width of one, tokens are 0 */
+    int64_t active_parameters; /**< that a token passes through: with its experts alone */
+    int64_t experts;           /**< of a layer; 0: none */
+    int64_t stages;            /**< 1: none */
+    int64_t virtual_stages;
+    int64_t microbatches;
+    clv_plan_schedule schedule;
+    clv_context_exchange exchange; /**< the fastest */
+    int64_t layers;                /**< of the slowest stage */
+    double in_flight;              /**< microbatches whose activations the largest stage keeps */
+    int64_t memory_stage;          /**< the largest stage, from 0 */
+    double bubble;                 /**< seconds that the slowest stage waits for others, in `predicted.seconds` */
+    double send;                   /**< seconds of messages between stages that no op hides, likewise */
+    double context;                /**< seconds of exchanges along the sequence that no op hides, likewise */
+    double expert;                 /**< seconds of all-to-alls between experts that no op hides, likewise */
+    clv_prediction predicted;      /**< `communication` has send, context and expert, and not the bubble */
+    clv_prediction_parts parts;    /**< they add up to the seconds less bubble, send, context and expert */
+    clv_memory memory;             /**< of the largest stage; peak is NULL */
+} clv_plan_estimate;
+
+/** Whether only an estimate can say what a step costs: the mesh has an axis pipe or context of more than one rank, or the
+ *  model (a config.json, or its folder) is of a family with experts that clv_plan_compile refuses, or has experts and is
+ *  planned for other software, which sends tokens to experts by all-to-all. Mesh and model may be NULL. */
+CLV_EXPERIMENTAL bool clv_plan_needs_estimate(const clv_mesh *mesh, const char *model, bool other_software);
+
+/** Fills *out; set out->size first.
+ *  @return CLV_EINVAL for a block, or a mode other than train; rules or sp in the plan; more stages than layers;
+ *          virtual stages without stages or with a schedule that has none; a batch that microbatches or ranks do not
+ *          divide; a sequence that the context does not divide; experts of a model that has none; CLV_EAXIS for other
+ *          axes, or in another order; errors of clv_plan_compile */
+CLV_EXPERIMENTAL clv_status clv_plan_estimate_step(clv_plan_estimate *out, const clv_plan_estimate_options *options,
+                                                   clv_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,526 @@
+/* estimate.c - clv_plan_estimate_step: the price of a training step with pipeline stages, context or experts.
+ *
+ * 1. A layer and the head are priced by programs for the ranks of one stage (stage_cost.c). Ranks that share a sequence
+ *    are taken as data ranks with a part of a sequence each, whose attention is corrected to the whole sequence.
+ * 2. Each stage's time of a microbatch gives the bubble (pipeline.c), the slowest one the step.
+ * 3. Memory is state and activations of a stage's layers, as many microbatches of them as are in flight.
+ */
+#include "cleave/plan_estimate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "models/config/model_config.h"
+#include "models/plan/axes/context.h"
+#include "models/plan/axes/mesh_parts.h"
+#include "models/plan/axes/moe_cost.h"
+#include "models/plan/axes/pipeline.h"
+#include "models/plan/axes/stage_cost.h"
+#include "nn/axis_rules.h"
+#include "program/program.h"
+
+typedef struct estimate {
+    clv_plan_estimate_options how;
+    clv_plan_options plan; /* of a stage: its mesh, its rules, its part of the sequence */
+    clv_axis_rules rules;
+    clv_mesh_parts mesh;
+    clv_model_info model;
+    clv_moe_config moe; /* family NULL: no experts */
+    clv_pipeline pipeline;
+    clv_cost_model links; /* of the whole mesh */
+    clv_stage_cost cost;
+    clv_context_cost context;     /* of a layer, in a microbatch */
+    double attention;             /* seconds of attention that the programs lack, likewise */
+    double send;                  /* seconds of a message to the next stage */
+    double expert, expert_hidden; /* seconds of all-to-alls of a layer, in a microbatch */
+} estimate;
+
+/* ---- what is asked for ---- */
+
+static void set_experts(estimate *e)
+{
+    const clv_moe_config *c = &e->moe;
+    e->model = (clv_model_info){.size = sizeof e->model,
+                                .family = c->family,
+                                .hidden = c->hidden,
+                                .layers = c->layers,
+                                .heads = c->heads,
+                                .kv_heads = c->kv_heads,
+                                .head_dim = (c->qk_dim + c->v_dim) / 2,
+                                .ffn = c->expert_ffn,
+                                .vocab = c->vocab,
+                                .max_positions = c->max_positions,
+                                .parameters = clv_moe_parameters(c),
+                                .rotary = true,
+                                .tied_embeddings = c->tied};
+}
+
+static clv_status read_model(estimate *e, clv_error *err)
+{
+    clv_model *model;
+    const clv_model_options options = {.size = sizeof options, .config_only = true};
+    e->model = (clv_model_info){.size = sizeof e->model};
+    CLV_TRY(clv_moe_config_read(&e->moe, e->plan.model, err));
+    if (e->moe.family) {
+        set_experts(e);
+        return CLV_OK;
+    }
+    CLV_TRY(clv_model_open(&model, e->plan.model, &options, err));
+    clv_status status = clv_model_get_info(model, &e->model, err);
+    clv_model_close(model);
+    return status;
+}
+
+static clv_status check_plan(const clv_plan_options *plan, clv_error *err)
+{
+    if (!plan->model || (plan->mode != CLV_PLAN_MODE_DEFAULT && plan->mode != CLV_PLAN_MODE_TRAIN))
+        return clv_fail(err, CLV_EINVAL,
+                        "stages, context and experts are planned for a model's training step; valid: a "
+                        "model, and train");
+    if (plan->rules || plan->sp)
+        return clv_fail(err, CLV_EINVAL, "stages, context and experts: valid are the rules of a preset, not %s",
+                        plan->sp ? "sp" : "others");
+    CLV_TRY(clv_require(plan->mesh != NULL, "clv_plan_estimate_step", "a mesh", err));
+    CLV_TRY(clv_mesh_check(plan->mesh, err));
+    if (clv_mesh_rank_count(plan->mesh) > CLV_PLAN_MAX_RANKS)
+        return clv_fail(err, CLV_ELIMIT, "%lld ranks; valid: at most %d", (long long)clv_mesh_rank_count(plan->mesh),
+                        CLV_PLAN_MAX_RANKS);
+    return CLV_OK;
+}
+
+/* Microbatches, and the part of the sequence of a rank. */
+static clv_status set_batch(estimate *e, clv_error *err)
+{
+    clv_plan_options *o = &e->plan;
+    const int64_t context = e->mesh.context, rows = e->mesh.data * e->mesh.expert;
+    o->batch = o->batch ? o->batch : CLV_PLAN_BATCH;
+    o->seq = o->seq ? o->seq : CLV_PLAN_SEQ;
+    if (o->accumulate == 0)
+        o->accumulate = e->mesh.pipe > 1 && o->batch % rows == 0 ? o->batch / rows : 1;
+    if (o->accumulate < 0 || o->batch % o->accumulate != 0)
+        return clv_fail(err, CLV_EINVAL, "accumulate %lld does not divide the batch, %lld", (long long)o->accumulate,
+                        (long long)o->batch);
+    if (o->batch / o->accumulate < rows)
+        return clv_fail(err, CLV_EINVAL,
+                        "a microbatch of %lld sequences for %lld data ranks; valid: a batch of %lld or "
+                        "more, or fewer microbatches",
+                        (long long)(o->batch / o->accumulate), (long long)rows, (long long)(rows * o->accumulate));
+    if (o->seq > e->model.max_positions)
+        return clv_fail(err, CLV_EINVAL, "seq %lld; the model takes 1 to %lld positions", (long long)o->seq,
+                        (long long)e->model.max_positions);
+    if (o->seq % context != 0)
+        return clv_fail(err, CLV_EINVAL, "context %lld does not divide the sequence, %lld tokens", (long long)context,
+                        (long long)o->seq);
+    o->seq /= context;
+    o->batch *= context;
+    o->no_sync = o->accumulate > 1 && (o->no_sync || e->mesh.pipe > 1);
+    return CLV_OK;
+}
+
+static clv_status set_pipeline(estimate *e, clv_error *err)
+{
+    const clv_plan_schedule asked = e->how.schedule;
+    const int64_t v = e->how.virtual_stages ? e->how.virtual_stages : 1, stages = e->mesh.pipe;
+    const bool interleaves = asked == CLV_SCHEDULE_INTERLEAVED || asked == CLV_SCHEDULE_DEFAULT;
+    if ((unsigned)asked > CLV_SCHEDULE_ZERO_BUBBLE || v < 1 || v > e->model.layers + 2)
+        return clv_fail(err, CLV_EINVAL,
+                        "schedule %d, %lld virtual stages; valid: those of clv_plan_schedule, 1 to %lld", (int)asked,
+                        (long long)v, (long long)e->model.layers + 2);
+    if (v > 1 && (stages == 1 || !interleaves))
+        return clv_fail(err, CLV_EINVAL, "%lld virtual stages; valid: with an axis pipe and the schedule interleaved",
+                        (long long)v);
+    if (stages == 1 && asked != CLV_SCHEDULE_DEFAULT)
+        return clv_fail(err, CLV_EINVAL, "schedule %s; valid: with an axis pipe in the mesh",
+                        clv_plan_schedule_name(asked));
+    if (stages * v > e->model.layers + (stages * v > 2 ? 2 : 0))
+        return clv_fail(err, CLV_EINVAL,
+                        "%lld stages%s for %lld layers; valid: at most one a layer, and one each for the "
+                        "embedding and the head",
+                        (long long)(stages * v), v > 1 ? " (virtual ones)" : "", (long long)e->model.layers);
+    e->pipeline = (clv_pipeline){.schedule = asked   ? asked
+                                             : v > 1 ? CLV_SCHEDULE_INTERLEAVED
+                                                     : CLV_SCHEDULE_1F1B,
+                                 .stages = stages,
+                                 .virtual_stages = v,
+                                 .microbatches = e->plan.accumulate,
+                                 .layers = e->model.layers};
+    return CLV_OK;
+}
+
+/* ---- what goes between ranks ---- */
+
+static clv_machine_link link_over(const estimate *e, const char *name)
+{
+    const clv_mesh *mesh = &e->links.mesh;
+    int axis = clv_mesh_find_name(mesh, name, (int)strlen(name));
+    const clv_subaxis whole = clv_mesh_whole_axis(mesh, axis);
+    return clv_cost_crosses_hosts(&e->links, &whole, 1) ? e->links.machine->network : e->links.machine->host;
+}
+
+static bool splits_sequence(const clv_axis_rules *rules)
+{
+    bool splits = false;
+    for (int r = 0; r < rules->n; r++)
+        splits |= clv_logical_axis_equal(rules->rule[r].name, CLV_SEQ);
+    return splits;
+}
+
+/* Tokens of a rank in a microbatch, before SP. */
+static double tokens_of(const estimate *e)
+{
+    const double ranks = (double)(e->mesh.data * e->mesh.context * e->mesh.expert);
+    return ceil((double)(e->plan.batch / e->plan.accumulate) / ranks) * (double)e->plan.seq;
+}
+
+/* The residual stream goes from rank to rank: with SP a rank has its part of it. */
+static void set_send(estimate *e)
+{
+    const double parts = splits_sequence(&e->rules) ? (double)e->mesh.model : 1;
+    const double bytes = tokens_of(e) * (double)e->model.hidden * (double)clv_dtype_size(e->plan.dtype) / parts;
+    if (e->mesh.pipe == 1)
+        return;
+    const clv_machine_link link = link_over(e, "pipe");
+    e->send = link.alpha_s + bytes / link.bytes_per_s;
+}
+
+static int64_t share(int64_t of, int64_t ranks)
+{
+    return of < ranks ? 1 : (of + ranks - 1) / ranks;
+}
+
+static void set_context(estimate *e)
+{
+    const clv_figures *layer = &e->cost.layer_micro;
+    const double ranks = (double)e->mesh.context, attention = layer->at[CLV_FIGURE_ATTENTION];
+    const double forward = layer->at[CLV_FIGURE_ATTENTION_FORWARD];
+    if (e->mesh.context == 1)
+        return;
+    e->attention = attention * (ranks - 1);
+    const clv_context_layer of = {.ranks = e->mesh.context,
+                                  .tokens = tokens_of(e),
+                                  .heads = share(e->model.heads, e->mesh.model),
+                                  .kv_heads = share(e->model.kv_heads, e->mesh.model),
+                                  .head_dim = e->model.head_dim,
+                                  .forward = forward * ranks,
+                                  .backward = (attention - forward) * ranks,
+                                  .recomputes = e->plan.compile.recompute == CLV_RECOMPUTE_FULL,
+                                  .link = link_over(e, "context"),
+                                  .memory_bytes_per_s = e->links.machine->memory_bytes_per_s,
+                                  .element_bytes = (int64_t)clv_dtype_size(e->plan.dtype)};
+    e->context = clv_context_cheapest(&of);
+    e->attention += e->context.ops;
+}
+
+/* ---- time ---- */
+
+static bool is_last(const estimate *e, int64_t stage)
+{
+    return stage == e->pipeline.stages - 1;
+}
+
+/* What the programs say of a stage's microbatch. */
+static clv_figures micro_of(const estimate *e, int64_t stage)
+{
+    const double layers = (double)clv_pipeline_layers(&e->pipeline, stage);
+    const clv_figures f = clv_figures_combine(&e->cost.layer_micro, layers, &e->cost.rest_micro, 1);
+    return clv_figures_combine(&f, 1, &e->cost.head_micro, is_last(e, stage) ? 1 : 0);
+}
+
+static clv_figures step_of(const estimate *e, int64_t stage)
+{
+    const double layers = (double)clv_pipeline_layers(&e->pipeline, stage);
+    const clv_figures f = clv_figures_combine(&e->cost.layer_step, layers, &e->cost.rest_step, 1);
+    return clv_figures_combine(&f, 1, &e->cost.head_step, is_last(e, stage) ? 1 : 0);
+}
+
+/* Messages of a microbatch that no op hides: activations to the next stage while gradients come from it, and likewise
+ * on the other side. Virtual stages send while another one computes. */
+static double sends_of(const estimate *e)
+{
+    return e->pipeline.virtual_stages > 1 ? 0 : 2 * e->send;
+}
+
+static clv_stage_time time_of(const estimate *e, int64_t stage)
+{
+    const clv_figures f = micro_of(e, stage);
+    const double layers = (double)clv_pipeline_layers(&e->pipeline, stage);
+    const double ops = f.at[CLV_FIGURE_SECONDS] - f.at[CLV_FIGURE_COMMUNICATION];
+    const double whole =
+        f.at[CLV_FIGURE_SECONDS] + layers * (e->attention + e->context.exposed + e->expert) + sends_of(e);
+    const double forward = ops > 0 ? whole * f.at[CLV_FIGURE_FORWARD] / ops : 0;
+    const double backward = ops - f.at[CLV_FIGURE_FORWARD] - f.at[CLV_FIGURE_RECOMPUTED];
+    return (clv_stage_time){forward, whole - forward, backward / 2};
+}
+
+static void add_step(clv_plan_estimate *out, const estimate *e, int64_t stage)
+{
+    const double m = (double)e->pipeline.microbatches, layers = (double)clv_pipeline_layers(&e->pipeline, stage);
+    const clv_figures micro = micro_of(e, stage), step = step_of(e, stage);
+    const clv_figures all = clv_figures_combine(&micro, m, &step, 1);
+    clv_prediction_parts *parts = &out->parts;
+    for (int i = 0; i < CLV_PART_COUNT; i++)
+        parts->ops[i] = all.at[CLV_FIGURE_OPS + i];
+    for (int i = 0; i < CLV_PURPOSE_COUNT; i++) {
+        parts->communication[i] = all.at[CLV_FIGURE_EXPOSED + i];
+        parts->overlapped[i] = all.at[CLV_FIGURE_HIDDEN + i];
+        parts->bytes[i] = all.at[CLV_FIGURE_BYTES + i];
+        parts->collectives[i] = llround(all.at[CLV_FIGURE_COLLECTIVES + i]);
+    }
+    parts->ops[CLV_PART_ATTENTION] += m * layers * e->attention;
+    out->layers = (int64_t)layers;
+    out->context = m * layers * e->context.exposed;
+    out->expert = m * layers * e->expert;
+    out->send = e->pipeline.stages > 1 ? m * sends_of(e) : 0;
+    clv_prediction *p = &out->predicted;
+    p->seconds =
+        all.at[CLV_FIGURE_SECONDS] + m * layers * e->attention + out->context + out->expert + out->send + out->bubble;
+    p->communication = all.at[CLV_FIGURE_COMMUNICATION] + out->context + out->expert + out->send;
+    p->overlapped = all.at[CLV_FIGURE_OVERLAPPED] + m * layers * (e->context.hidden + e->expert_hidden);
+    p->flops = all.at[CLV_FIGURE_FLOPS] + m * layers * e->cost.layer_micro.at[CLV_FIGURE_ATTENTION_FLOPS] *
+                                              (double)(e->mesh.context - 1) /
+                                              (double)clv_mesh_rank_count(&e->mesh.stage);
+}
+
+static void add_utilisation(clv_plan_estimate *out, const estimate *e)
+{
+    const double m = (double)e->pipeline.microbatches, layers = (double)e->pipeline.layers;
+    const clv_figures blocks = clv_figures_combine(&e->cost.layer_micro, layers, &e->cost.rest_micro, 1);
+    const clv_figures all = clv_figures_combine(&blocks, 1, &e->cost.head_micro, 1);
+    const clv_machine *machine = e->links.machine;
+    const double ranks = (double)clv_mesh_rank_count(&e->links.mesh), peak = machine->flops_per_s[e->plan.dtype];
+    clv_prediction *p = &out->predicted;
+    p->model_flops = m * (all.at[CLV_FIGURE_MODEL_FLOPS] +
+                          layers * e->cost.layer_micro.at[CLV_FIGURE_ATTENTION_FLOPS] * (double)(e->mesh.context - 1));
+    p->model_utilisation = p->model_flops / (ranks * peak * p->seconds);
+    p->utilisation = p->flops / (peak * p->seconds);
+    p->memory_bytes = floor(machine->memory_bytes / e->links.oversubscription);
+}
+
+/* Ranks that share cores take turns: what a stage's programs do not know of the other stages. */
+static void add_oversubscription(clv_plan_estimate *out, const estimate *e)
+{
+    clv_cost_model stage;
+    clv_cost_model_make(&stage, &e->mesh.stage, e->links.machine);
+    const double factor = e->links.oversubscription / stage.oversubscription;
+    double *const seconds[] = {&out->predicted.seconds,
+                               &out->predicted.communication,
+                               &out->predicted.overlapped,
+                               &out->bubble,
+                               &out->send,
+                               &out->context,
+                               &out->expert};
+    for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++)
+        *seconds[i] *= factor;
+    for (int i = 0; i < CLV_PART_COUNT; i++)
+        out->parts.ops[i] *= factor;
+    for (int i = 0; i < CLV_PURPOSE_COUNT; i++) {
+        out->parts.communication[i] *= factor;
+        out->parts.overlapped[i] *= factor;
+    }
+}
+
+static clv_status add_time(clv_plan_estimate *out, const estimate *e, clv_error *err)
+{
+    const int64_t stages = e->pipeline.stages;
+    int64_t slowest = 0;
+    clv_stage_time *time = calloc(CLV_MAX_LAYERS, sizeof *time);
+    if (!time)
+        return clv_fail_memory(err, "the stages of a plan", CLV_MAX_LAYERS * sizeof *time);
+    for (int64_t s = 0; s < stages; s++) {
+        time[s] = time_of(e, s);
+        if (time[s].forward + time[s].backward > time[slowest].forward + time[slowest].backward)
+            slowest = s;
+    }
+    out->bubble = clv_pipeline_bubble(&e->pipeline, time);
+    free(time);
+    add_step(out, e, slowest);
+    add_oversubscription(out, e);
+    add_utilisation(out, e);
+    return CLV_OK;
+}
+
+/* ---- memory ---- */
+
+/* Weights that a layer keeps gathered for its backward passes: one copy, whatever is in flight. */
+static double gathered_weights(const estimate *e)
+{
+    const bool kept = e->plan.compile.reshard_after_forward == CLV_RESHARD_NONE;
+    double ranks = 1;
+    for (int r = 0; r < e->rules.n; r++)
+        for (int k = 0; clv_logical_axis_equal(e->rules.rule[r].name, CLV_EMBED_KERNEL) && k < e->rules.rule[r].n_axes;
+             k++)
+            ranks *= (double)e->plan.mesh->axis[e->rules.rule[r].axis[k]].size;
+    return kept && ranks > 1 ? e->cost.layer_step.at[CLV_FIGURE_PARAMETERS] * ranks : 0;
+}
+
+static clv_memory memory_of(const estimate *e, int64_t stage)
+{
+    const clv_figures *layer = &e->cost.layer_step, *rest = &e->cost.rest_step, *head = &e->cost.head_step;
+    const double layers = (double)clv_pipeline_layers(&e->pipeline, stage);
+    const double in_flight = clv_pipeline_in_flight(&e->pipeline, stage);
+    const bool first = stage == 0, last = is_last(e, stage);
+    /* the embedding and the head are equally large; tied ones are one, of which the first and the last stage have a
+     * copy each */
+    const double tables = e->model.tied_embeddings ? (first || last) : (first + last) / 2.0;
+    const double gradients = fmax(layer->at[CLV_FIGURE_GRADIENTS], 0), weights = gathered_weights(e);
+    const double gathered = fmax(layer->at[CLV_FIGURE_GATHERED] - weights, 0);
+    const double kept = fmax(layer->at[CLV_FIGURE_REGION] - gradients - weights, 0); /* of a microbatch */
+    const double region = layers * (gradients + weights + kept * in_flight) + rest->at[CLV_FIGURE_REGION] +
+                          (last ? fmax(head->at[CLV_FIGURE_REGION], 0) : 0);
+    clv_memory m = {
+        .size = sizeof m,
+        .parameters = llround(layers * layer->at[CLV_FIGURE_PARAMETERS] + tables * head->at[CLV_FIGURE_PARAMETERS]),
+        .optimizer = llround(layers * layer->at[CLV_FIGURE_OPTIMIZER] + tables * head->at[CLV_FIGURE_OPTIMIZER]),
+        .gradients = llround(layers * gradients + tables * fmax(head->at[CLV_FIGURE_GRADIENTS], 0)),
+        .gathered = llround(layers * (weights + fmin(gathered, kept) * in_flight)),
+        .activations = llround(layers * fmax(kept - gathered, 0) * in_flight),
+        .region = llround(region)};
+    m.temporaries = m.region - m.gradients - m.gathered - m.activations;
+    if (m.temporaries < 0) { /* the peak of the program of few layers was another one */
+        m.region -= m.temporaries;
+        m.temporaries = 0;
+    }
+    m.software = llround(e->links.machine->fragmentation * (double)m.region +
+                         (last ? rest->at[CLV_FIGURE_LOGITS] + head->at[CLV_FIGURE_LOGITS] : 0));
+    m.total = m.parameters + m.optimizer + m.region + m.software;
+    m.checkpoint_copy = m.parameters + m.optimizer;
+    return m;
+}
+
+static void add_memory(clv_plan_estimate *out, const estimate *e)
+{
+    for (int64_t s = 0; s < e->pipeline.stages; s++) {
+        const clv_memory m = memory_of(e, s);
+        if (m.total <= out->memory.total)
+            continue;
+        out->memory = m;
+        out->memory_stage = s;
+        out->in_flight = clv_pipeline_in_flight(&e->pipeline, s);
+    }
+}
+
+/* ---- the call ---- */
+
+static clv_status read_cost(estimate *e, clv_error *err)
+{
+    clv_moe_cost cost;
+    if (!e->moe.family)
+        return clv_stage_cost_read(&e->cost, &e->plan, err);
+    CLV_TRY(clv_moe_cost_read(&cost, &e->moe, &e->mesh, &e->plan, err));
+    e->cost = cost.stage;
+    e->expert = cost.exposed;
+    e->expert_hidden = cost.hidden;
+    /* layers that predict further tokens are one more of the others, with a head each */
+    const double further = (double)e->moe.mtp_layers;
+    e->pipeline.layers += e->moe.mtp_layers;
+    e->cost.head_micro = clv_figures_combine(&e->cost.head_micro, 1 + further, &e->cost.head_micro, 0);
+    return CLV_OK;
+}
+
+static clv_status estimate_stages(clv_plan_estimate *out, estimate *e, clv_error *err)
+{
+    CLV_TRY(clv_mesh_parts_read(&e->mesh, e->plan.mesh, err));
+    CLV_TRY(read_model(e, err));
+    if (e->mesh.expert > 1 && !e->moe.family)
+        return clv_fail(err, CLV_EINVAL, "an axis expert, and %s has no experts; valid: pipe, data, context, model",
+                        e->model.family);
+    CLV_TRY(set_batch(e, err));
+    CLV_TRY(set_pipeline(e, err));
+    CLV_TRY(clv_axis_rules_preset(&e->rules, e->how.rules, &e->mesh.stage, err));
+    clv_cost_model_make(&e->links, e->plan.mesh, e->plan.compile.machine);
+    e->plan.mesh = &e->mesh.stage;
+    e->plan.rules = &e->rules;
+    CLV_TRY(read_cost(e, err));
+    set_send(e);
+    set_context(e);
+    out->model = e->model;
+    out->active_parameters = e->moe.family ? clv_moe_active_parameters(&e->moe) : e->model.parameters;
+    out->experts = e->moe.experts;
+    out->stages = e->pipeline.stages;
+    out->virtual_stages = e->pipeline.virtual_stages;
+    out->microbatches = e->pipeline.microbatches;
+    out->schedule = e->pipeline.stages > 1 ? e->pipeline.schedule : CLV_SCHEDULE_DEFAULT;
+    out->exchange = e->context.exchange;
+    add_memory(out, e);
+    return add_time(out, e, err);
+}
+
+static bool has_experts(clv_moe_config *out, const char *model)
+{
+    return model && clv_moe_config_read(out, model, NULL) == CLV_OK && out->family;
+}
+
+bool clv_plan_needs_estimate(const clv_mesh *mesh, const char *model, bool other_software)
+{
+    clv_moe_config config = {0};
+    return clv_mesh_has_planned_axes(mesh) || (has_experts(&config, model) && (other_software || !config.runs));
+}
+
+/* Without axes of one rank that only an estimate has. */
+static clv_mesh without_single(const clv_mesh *mesh)
+{
+    clv_mesh kept = {0};
+    for (int a = 0; a < mesh->n_axes; a++) {
+        const char *name = mesh->axis[a].name;
+        if (strcmp(name, "pipe") != 0 && strcmp(name, "context") != 0 && strcmp(name, "expert") != 0)
+            kept.axis[kept.n_axes++] = mesh->axis[a];
+    }
+    return kept;
+}
+
+/* By the program that would run. */
+static clv_status estimate_program(clv_plan_estimate *out, estimate *e, clv_error *err)
+{
+    const clv_machine *machine = e->plan.compile.machine;
+    CLV_TRY(read_model(e, err));
+    const clv_mesh mesh = without_single(e->plan.mesh);
+    clv_program *program;
+    CLV_TRY(clv_axis_rules_preset(&e->rules, e->how.rules, &mesh, err));
+    e->plan.mesh = &mesh;
+    e->plan.rules = &e->rules;
+    CLV_TRY(clv_plan_compile(&program, &e->plan, err));
+    *out = (clv_plan_estimate){.can_run = true,
+                               .model = e->model,
+                               .active_parameters = e->model.parameters,
+                               .stages = 1,
+                               .virtual_stages = 1,
+                               .microbatches = e->plan.accumulate > 1 ? e->plan.accumulate : 1,
+                               .layers = e->model.layers,
+                               .in_flight = 1,
+                               .predicted.size = sizeof out->predicted,
+                               .parts.size = sizeof out->parts,
+                               .memory.size = sizeof out->memory};
+    clv_status status = clv_program_predict(program, machine, &out->predicted, err);
+    if (status == CLV_OK)
+        status = clv_program_predict_parts(program, machine, &out->parts, err);
+    if (status == CLV_OK)
+        status = clv_program_memory_on(program, machine, &out->memory, err);
+    out->memory.peak = NULL; /* the program's */
+    clv_program_free(program);
+    return status;
+}
+
+clv_status clv_plan_estimate_step(clv_plan_estimate *out, const clv_plan_estimate_options *options, clv_error *err)
+{
+    static const char call[] = "clv_plan_estimate_step";
+    estimate e = {0};
+    clv_plan_estimate result = {.model.size = sizeof result.model,
+                                .predicted.size = sizeof result.predicted,
+                                .parts.size = sizeof result.parts};
+    CLV_TRY(clv_require(out && options, call, "out and options", err));
+    CLV_TRY(clv_options_copy_in(&e.how, sizeof e.how, sizeof e.how, options, call, err));
+    CLV_TRY(clv_require(e.how.plan != NULL, call, "a plan", err));
+    CLV_TRY(clv_plan_parse_options(&e.plan, e.how.plan, call, err));
+    CLV_TRY(check_plan(&e.plan, err));
+    e.plan.compile.explain = NULL;
+    e.plan.compile.keep_decisions = false;
+    clv_moe_config config = {0};
+    const bool asks = e.how.schedule != CLV_SCHEDULE_DEFAULT || e.how.virtual_stages > 1;
+    if (clv_mesh_has_planned_axes(e.plan.mesh) || has_experts(&config, e.plan.model) || asks)
+        CLV_TRY(estimate_stages(&result, &e, err));
+    else
+        CLV_TRY(estimate_program(&result, &e, err));
+    return clv_struct_copy_out(out, sizeof result, sizeof result, &result, call, err);
+}

@@ -1,0 +1,57 @@
+/* pipeline.c - pipeline schedules: layers of each stage, microbatches in flight, the bubble. */
+#include "models/plan/axes/pipeline.h"
+
+#include <math.h>
+
+static const char *const names[] = {"default", "gpipe", "1f1b", "interleaved", "zero-bubble"};
+
+const char *clv_plan_schedule_name(clv_plan_schedule schedule)
+{
+    return (unsigned)schedule < sizeof names / sizeof *names ? names[schedule] : "unknown";
+}
+
+/* Layers of virtual stage `at` of all. */
+static int64_t layers_at(const clv_pipeline *p, int64_t at)
+{
+    const int64_t all = p->stages * p->virtual_stages, rest = p->layers % all;
+    const int64_t place = at == all - 1 ? all - 1 : at == 0 ? all - 2 : at - 1;
+    return p->layers / all + (place < rest);
+}
+
+int64_t clv_pipeline_layers(const clv_pipeline *p, int64_t stage)
+{
+    int64_t layers = 0;
+    for (int64_t at = stage; at < p->stages * p->virtual_stages; at += p->stages)
+        layers += layers_at(p, at);
+    return layers;
+}
+
+double clv_pipeline_in_flight(const clv_pipeline *p, int64_t stage)
+{
+    const int64_t m = p->microbatches, v = p->virtual_stages, after = p->stages - 1 - stage;
+    if (p->schedule == CLV_SCHEDULE_GPIPE)
+        return (double)m;
+    if (p->schedule != CLV_SCHEDULE_INTERLEAVED)
+        return fmin((double)m, (double)(after + 1));
+    return fmin((double)(m * v), (double)(2 * after + (v - 1) * p->stages + 1)) / (double)v;
+}
+
+/* Where fewer microbatches than stages go round, each round waits for the last stage. */
+static double waits_between_rounds(const clv_pipeline *p)
+{
+    return p->microbatches < p->stages ? (double)((p->stages - p->microbatches) * (p->virtual_stages - 1)) : 0;
+}
+
+double clv_pipeline_bubble(const clv_pipeline *p, const clv_stage_time *stage)
+{
+    double sum = 0, most = 0, waits = 0;
+    for (int64_t s = 0; s < p->stages; s++) {
+        const clv_stage_time *t = &stage[s];
+        double whole = t->forward + t->backward, added = whole / (double)p->virtual_stages;
+        added -= p->schedule == CLV_SCHEDULE_ZERO_BUBBLE ? 2 * t->weights : 0;
+        waits = fmax(waits, whole / (double)p->virtual_stages * waits_between_rounds(p));
+        most = fmax(most, added);
+        sum += added;
+    }
+    return sum - most + waits;
+}

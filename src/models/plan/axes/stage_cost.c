@@ -1,0 +1,155 @@
+/* stage_cost.c - what a layer and the head add to a pipeline stage, from programs of a few layers. */
+#include "models/plan/axes/stage_cost.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "program/program.h"
+
+enum {
+    FEW_LAYERS = 2, /* from here on a layer more adds the same */
+    FEW_MICROBATCHES = 2,
+    FEW_TOKENS = 64 /* of a vocabulary that costs nothing */
+};
+
+clv_figures clv_figures_combine(const clv_figures *a, double x, const clv_figures *b, double y)
+{
+    clv_figures f;
+    for (int i = 0; i < CLV_FIGURE_COUNT; i++)
+        f.at[i] = x * a->at[i] + y * b->at[i];
+    return f;
+}
+
+/* ---- one program ---- */
+
+static void add_parts(clv_figures *f, const clv_prediction_parts *parts)
+{
+    for (int i = 0; i < CLV_PART_COUNT; i++)
+        f->at[CLV_FIGURE_OPS + i] = parts->ops[i];
+    for (int i = 0; i < CLV_PURPOSE_COUNT; i++) {
+        f->at[CLV_FIGURE_EXPOSED + i] = parts->communication[i];
+        f->at[CLV_FIGURE_HIDDEN + i] = parts->overlapped[i];
+        f->at[CLV_FIGURE_BYTES + i] = parts->bytes[i];
+        f->at[CLV_FIGURE_COLLECTIVES + i] = (double)parts->collectives[i];
+    }
+}
+
+static void add_ops(clv_figures *f, const clv_program *program, const clv_machine *machine)
+{
+    clv_cost_model model;
+    clv_cost_model_make(&model, &program->mesh, machine);
+    const double ranks = (double)clv_mesh_rank_count(&program->mesh);
+    for (int i = 0; i < program->n_instructions; i++) {
+        const clv_instruction *at = &program->instructions[i];
+        double seconds = at->op ? clv_instruction_seconds(program, &model, i) : 0;
+        bool attends = at->op && strncmp(at->op->def->name, "attention", strlen("attention")) == 0;
+        f->at[CLV_FIGURE_FORWARD] += at->backward || at->update ? 0 : seconds;
+        f->at[CLV_FIGURE_RECOMPUTED] += at->recomputed ? seconds : 0;
+        f->at[CLV_FIGURE_ATTENTION] += attends ? seconds : 0;
+        f->at[CLV_FIGURE_ATTENTION_FORWARD] += attends && !at->backward ? seconds : 0;
+        if (attends && !at->recomputed)
+            f->at[CLV_FIGURE_ATTENTION_FLOPS] +=
+                clv_instruction_work(program, i).flops * ranks * (1 - clv_op_traits_of(at->op)->recomputed_flops);
+    }
+}
+
+clv_status clv_figures_measure(clv_figures *out, const clv_program *program, const clv_machine *machine, clv_error *err)
+{
+    clv_memory m = {.size = sizeof m};
+    clv_prediction p = {.size = sizeof p};
+    clv_prediction_parts parts = {.size = sizeof parts};
+    CLV_TRY(clv_program_memory_on(program, machine, &m, err));
+    CLV_TRY(clv_program_predict(program, machine, &p, err));
+    CLV_TRY(clv_program_predict_parts(program, machine, &parts, err));
+    const double fragments = clv_machine_or_default(machine)->fragmentation * (double)m.region;
+    *out = (clv_figures){{[CLV_FIGURE_SECONDS] = p.seconds,
+                          [CLV_FIGURE_COMMUNICATION] = p.communication,
+                          [CLV_FIGURE_OVERLAPPED] = p.overlapped,
+                          [CLV_FIGURE_FLOPS] = p.flops,
+                          [CLV_FIGURE_MODEL_FLOPS] = p.model_flops,
+                          [CLV_FIGURE_PARAMETERS] = (double)(m.parameters + m.other_state),
+                          [CLV_FIGURE_OPTIMIZER] = (double)m.optimizer,
+                          [CLV_FIGURE_GRADIENTS] = (double)m.gradients,
+                          [CLV_FIGURE_ACTIVATIONS] = (double)m.activations,
+                          [CLV_FIGURE_GATHERED] = (double)m.gathered,
+                          [CLV_FIGURE_REGION] = (double)m.region,
+                          [CLV_FIGURE_LOGITS] = (double)m.software - fragments}};
+    add_parts(out, &parts);
+    add_ops(out, program, machine);
+    return CLV_OK;
+}
+
+static clv_status measure_part(clv_figures *out, const clv_plan_options *options, clv_plan_part part,
+                               int64_t microbatches, clv_error *err)
+{
+    clv_plan_options changed = *options;
+    clv_program *program;
+    changed.batch = options->batch / options->accumulate * microbatches;
+    changed.accumulate = microbatches;
+    changed.no_sync = options->no_sync && microbatches > 1;
+    CLV_TRY(clv_plan_compile_part(&program, &changed, part, err));
+    clv_status status = clv_figures_measure(out, program, options->compile.machine, err);
+    clv_program_free(program);
+    return status;
+}
+
+static bool is_memory(int figure)
+{
+    return figure >= CLV_FIGURE_PARAMETERS;
+}
+
+/* With overlap, which needs a little more memory, what layers need is not alike: memory is that without. */
+static clv_status measure_memory(clv_figures *inout, const clv_plan_options *options, clv_plan_part part,
+                                 int64_t microbatches, clv_error *err)
+{
+    clv_plan_options plain = *options;
+    clv_figures f;
+    if (!options->compile.overlap)
+        return CLV_OK;
+    plain.compile.overlap = false;
+    CLV_TRY(measure_part(&f, &plain, part, microbatches, err));
+    for (int i = 0; i < CLV_FIGURE_COUNT; i++)
+        inout->at[i] = is_memory(i) ? f.at[i] : inout->at[i];
+    return CLV_OK;
+}
+
+/* ---- what repeats ---- */
+
+/* In a microbatch, and in a step beside its microbatches; memory is that of the step. */
+static clv_status measure_steps(clv_figures *micro, clv_figures *step, const clv_plan_options *options,
+                                clv_plan_part part, clv_error *err)
+{
+    clv_figures more;
+    if (options->accumulate == 1) {
+        CLV_TRY(measure_part(&more, options, part, 1, err));
+        CLV_TRY(measure_memory(&more, options, part, 1, err));
+        for (int i = 0; i < CLV_FIGURE_COUNT; i++) {
+            micro->at[i] = is_memory(i) ? 0 : more.at[i];
+            step->at[i] = is_memory(i) ? more.at[i] : 0;
+        }
+        return CLV_OK;
+    }
+    CLV_TRY(measure_part(step, options, part, FEW_MICROBATCHES, err));
+    CLV_TRY(measure_part(&more, options, part, FEW_MICROBATCHES + 1, err));
+    CLV_TRY(measure_memory(&more, options, part, FEW_MICROBATCHES + 1, err));
+    for (int i = 0; i < CLV_FIGURE_COUNT; i++) {
+        micro->at[i] = is_memory(i) ? 0 : more.at[i] - step->at[i];
+        step->at[i] = is_memory(i) ? more.at[i] : step->at[i] - FEW_MICROBATCHES * micro->at[i];
+    }
+    return CLV_OK;
+}
+
+clv_status clv_stage_cost_read(clv_stage_cost *out, const clv_plan_options *options, clv_error *err)
+{
+    clv_figures micro[3], step[3];
+    const clv_plan_part parts[] = {{FEW_LAYERS, FEW_TOKENS}, {FEW_LAYERS + 1, FEW_TOKENS}, {FEW_LAYERS, 0}};
+    for (int i = 0; i < 3; i++)
+        CLV_TRY(measure_steps(&micro[i], &step[i], options, parts[i], err));
+    out->layer_micro = clv_figures_combine(&micro[1], 1, &micro[0], -1);
+    out->layer_step = clv_figures_combine(&step[1], 1, &step[0], -1);
+    out->rest_micro = clv_figures_combine(&micro[0], 1, &out->layer_micro, -FEW_LAYERS);
+    out->rest_step = clv_figures_combine(&step[0], 1, &out->layer_step, -FEW_LAYERS);
+    out->head_micro = clv_figures_combine(&micro[2], 1, &micro[0], -1);
+    out->head_step = clv_figures_combine(&step[2], 1, &step[0], -1);
+    return CLV_OK;
+}

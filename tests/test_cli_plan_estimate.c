@@ -1,0 +1,40 @@
+/* test_cli_plan_estimate.c - cleave plan of stages, context and experts: what it prints and refuses, and that commands
+ * which run refuse such meshes.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "cli_run.h"
+
+#define STAGES "plan -m {g}/llama --mesh pipe=2,data=2 --batch 8 --seq 16 "
+
+/* What no program runs says so, on the first screen and in JSON; commands that run refuse it by the axis's name. */
+static void test_planned_not_run(void **state)
+{
+    (void)state;
+    cli_expect(0, "planned, not run: 2 stages, 1f1b, 4 microbatches", STAGES);
+    cli_expect(0, "pipeline bubble", STAGES);
+    cli_expect(0, "\"planned_not_run\": {", STAGES "--json");
+    cli_expect(0, "\"schedule\": \"zero-bubble\"", STAGES "--schedule zero-bubble --json");
+    cli_expect(0, "context by", "plan -m {g}/llama --mesh data=2,context=2 --batch 8 --seq 16");
+    cli_expect(2, "has no experts", "plan -m {g}/llama --mesh expert=2 --batch 8 --seq 16");
+    cli_expect(2, "stages for 2 layers", "plan -m {g}/llama --mesh pipe=8 --batch 8 --seq 16");
+    cli_expect(2, "context 3 does not divide", "plan -m {g}/llama --mesh context=3 --batch 8 --seq 16");
+    cli_expect(2, "valid: with an axis pipe", "plan -m {g}/llama --schedule gpipe --batch 8 --seq 16");
+    cli_expect(2, "planned, not run; valid: --all, --json", STAGES "--collectives");
+    cli_expect(1, "--memory-limit allows", STAGES "--memory-limit 1");
+    cli_expect(2, "an axis 'context' is planned, not run", "generate -m {g}/llama --mesh context=2 -p hi");
+    cli_expect(2, "an axis 'pipe' is planned, not run",
+               "train --text {g}/llama/config.json --hidden 16 --layers 2 --heads 2 --seq 8 --batch 4 --steps 1 "
+               "--mesh pipe=2,data=1 --out {d}/stages");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_planned_not_run)};
+    return cmocka_run_group_tests(tests, NULL, cli_remove_folder);
+}
