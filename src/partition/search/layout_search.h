@@ -1,10 +1,10 @@
 /* layout_search.h - search for the layouts of a whole graph: a strategy for every op, and layouts of unstated inputs.
  *
  * choose_strategies.c is greedy: of each op alone it takes what is cheapest with its reshards. Here ops are taken in
- * the same order, but every legal strategy of each is followed, from every state that the ops before may have left: which
- * layouts of the values that are still to be read are available. Of the ways to one state only the cheapest goes on
- * (dynamic programming), and none that costs more than what the greedy pass found. So the result is the cheapest of all
- * as long as no states are dropped. Stated layouts, and weights that stay in place, are as they are.
+ * the same order, but every legal strategy of each is followed, from every state that the ops before may have left:
+ * which layouts of the values that are still to be read are available. Of the ways to one state only the cheapest goes
+ * on (dynamic programming), and none that costs more than what the greedy pass found. So the result is the cheapest of
+ * all as long as no states are dropped. Stated layouts, and weights that stay in place, are as they are.
  */
 #pragma once
 
