@@ -431,6 +431,9 @@ static void test_programs(void **state)
     REFUSED(clv_plan_suggestion_at(NULL, 0, &(clv_plan_suggestion){0}, &err));
     clv_mesh order;
     double seconds;
+    clv_found_rules found = {.size = sizeof found};
+    REFUSED(clv_plan_find_rules(NULL, &(clv_plan_options){.block = CLV_PLAN_BLOCK_FFN}, 0, &err));
+    REFUSED(clv_plan_find_rules(&found, NULL, 0, &err));
     REFUSED(clv_plan_find_axis_order(NULL, &seconds, &(clv_plan_options){.block = CLV_PLAN_BLOCK_FFN}, &err));
     REFUSED(clv_plan_find_axis_order(&order, NULL, &(clv_plan_options){.block = CLV_PLAN_BLOCK_FFN}, &err));
     REFUSED(clv_plan_find_axis_order(&order, &seconds, NULL, &err));

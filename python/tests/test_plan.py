@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import pickle
 import re
 import subprocess
 

@@ -75,6 +75,8 @@ clv_value_hint clv_option_hint(const clv_option *option)
         }
     for (int i = 0; strcmp(value, "RULES") == 0 && (name = clv_axis_rules_preset_name(i)) != NULL; i++)
         add_word(&hint, name, strlen(name));
+    if (strcmp(value, "RULES") == 0)
+        add_word(&hint, "auto", strlen("auto"));
     for (int i = 0; strcmp(value, "PROFILE") == 0 && (name = clv_machine_builtin_name(i)) != NULL; i++)
         add_word(&hint, name, strlen(name));
     if (strcmp(value, "DIR") == 0)
