@@ -210,6 +210,7 @@ static clv_status report_program(clv_invocation *run, const plan_args *a, const 
     clv_table_count(t, "flops_per_rank", p.flops);
     clv_table_fraction(t, "hfu", p.utilisation);
     add_bytes_and_ranks(t, program, clv_program_mesh(program));
+    run->code = check_limit(a, &memory, run->name);
     return CLV_OK;
 }
 
@@ -224,8 +225,6 @@ static clv_status plan(clv_invocation *run, plan_args *a, clv_error *err)
         status = a->show                               ? clv_visualize_sharding(program, a->show, err)
                  : clv_is_imported(a->plan.plan.model) ? report_program(run, a, program, err)
                                                        : report(run, a, program, NULL, err);
-    if (status == CLV_OK && run->code == CLV_EXIT_OK)
-        run->code = check_limit(a, program, run->name);
     clv_program_free(program);
     clv_machine_free(a->plan.machine);
     return status;

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "io/files/file.h"
 #include "io/json/json.h"
-#include "models/config/config_fields.h"
+#include "models/config/config_readers.h"
 #include "models/config/model_config.h"
 
 enum { CONFIG_LIMIT = 1 << 20, MOST_EXPERTS = 1 << 16 };
