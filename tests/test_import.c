@@ -165,6 +165,7 @@ static void test_values(void **state)
             for (int split = 0; split < (m == 0 ? 1 : 3); split++)
                 run_on(programs[i], meshes[m], split);
         }
+    run_on("fsdp", "model=2", 0); /* which has none of its axes */
 }
 
 /* ---- refusals: one line, with the place ---- */
@@ -201,6 +202,7 @@ static void test_refused(void **state)
     refuse("%y = stablehlo.add %x, %x : tensor<3xf32>", CLV_ESHAPE, "3:10");
     refuse("%y = stablehlo.reshape %x : (tensor<2xf32>) -> tensor<3xf32>", CLV_ESHAPE, "stablehlo.reshape");
     refuse("%y = stablehlo.constant dense<[1.0, 2.0, 3.0]> : tensor<2xf32>", CLV_ESYNTAX, "dense literal");
+    refuse("%y = stablehlo.constant dense<[1.0]> : tensor<2xf32>", CLV_ESYNTAX, "dense literal");
     refuse("%y = stablehlo.constant dense_resource<big> : tensor<2xf32>", CLV_EUNSUPPORTED, "big");
     refuse("%y = call @nothing(%x) : (tensor<2xf32>) -> tensor<2xf32>", CLV_ENOTFOUND, "@nothing");
     refuse("%y = call @main(%x, %i) : (tensor<2xf32>, tensor<i32>) -> tensor<2xf32>", CLV_ELIMIT, "64 calls");
