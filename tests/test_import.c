@@ -193,6 +193,8 @@ static void refuse(const char *body, clv_status code, const char *text)
 static void test_refused(void **state)
 {
     refuse("%y = stablehlo.fft %x : tensor<2xf32>", CLV_EUNSUPPORTED, "3:10: stablehlo.fft: this op is not");
+    refuse("%y, %z = chlo.top_k(%x, k = 1) : tensor<2xf32> -> (tensor<1xf32>, tensor<1xi32>)", CLV_EUNSUPPORTED,
+           "chlo.top_k: this op is not");
     refuse("%y = stablehlo.custom_call @foo(%x) : (tensor<2xf32>) -> tensor<2xf32>", CLV_EUNSUPPORTED, "@foo");
     refuse("%y = stablehlo.convert %x : (tensor<2xf32>) -> tensor<2xui32>", CLV_EUNSUPPORTED, "3:52: tensor<2xui32>");
     refuse("%y = stablehlo.add %x, %x : tensor<?xf32>", CLV_EUNSUPPORTED, "dynamic dimension");
