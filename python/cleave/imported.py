@@ -24,8 +24,8 @@ from .session import Session
 class Imported(_c.ReadOnly, ProcessLocal):
     """A program of StableHLO text, compiled for a mesh (None: the text's own, or one rank).
 
-    ``imported(*arrays)`` runs it on the arguments in order, ``imported.run({name: array})`` by name. ``imported.program``
-    is planned and listed as any other :class:`cleave.Program`.
+    ``imported(*arrays)`` runs it on the arguments in order, ``imported.run({name: array})`` by name.
+    ``imported.program`` is planned and listed as any other :class:`cleave.Program`.
     """
 
     def __init__(self, text: str, mesh: MeshLike = None, *, name: str = "program", **options: Any) -> None:
