@@ -22,6 +22,41 @@ static clv_import *must_read(const char *name)
     return program;
 }
 
+/* The same where each argument of the text that states no sharding is split: argument i in dimension i + turn. */
+static clv_import *must_read_split(const char *name, int turn)
+{
+    static char text[1 << 18];
+    static const char *const axes[] = {"\"data\"", "\"model\"", "\"model\", \"data\""};
+    clv_import *program = NULL;
+    clv_error err = {0};
+    FILE *file = fopen(golden_path("stablehlo/%s.mlir", name), "r");
+    size_t n = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[n] = '\0';
+    char *at = strstr(text, "@main("), *body = strstr(at, "\n");
+    for (int i = turn; (at = strstr(at, ": tensor<")) != NULL && at < body && !strstr(name, "parallel"); i++) {
+        char *type = at + 9, sharding[256] = " {sdy.sharding = #sdy.sharding<@mesh, [", *end = strchr(type, '>') + 1;
+        int rank = 0;
+        at = end;
+        for (char *p = type; p < end; p++)
+            rank += *p == 'x';
+        if (rank == 0 || strncmp(end, " {", 2) == 0)
+            continue;
+        for (int d = 0; d < rank; d++)
+            snprintf(sharding + strlen(sharding), sizeof sharding - strlen(sharding), "%s{%s}", d ? ", " : "",
+                     d == i % rank ? axes[i % 3] : "");
+        strcat(sharding, "]>}");
+        size_t length = strlen(sharding);
+        memmove(end + length, end, strlen(end) + 1);
+        memcpy(end, sharding, length);
+        body += length;
+        at = end + length;
+    }
+    if (clv_import_parse(&program, text, strlen(text), name, &err) != CLV_OK)
+        fail_msg("%s: %s", name, err.message);
+    return program;
+}
+
 static void *read_tensor(const clv_checkpoint *file, const char *name, const clv_type *type)
 {
     int64_t i;
@@ -85,9 +120,10 @@ static void free_ports(ports *p)
     }
 }
 
-static void run_on(const char *name, const char *mesh)
+/* split: arguments are split (must_read_split), else they are as the text has them. */
+static void run_on(const char *name, const char *mesh, int split)
 {
-    clv_import *program = must_read(name);
+    clv_import *program = split ? must_read_split(name, split) : must_read(name);
     clv_graph *graph = must_graph(mesh);
     clv_program *compiled = NULL;
     clv_session *session = NULL;
@@ -97,6 +133,9 @@ static void run_on(const char *name, const char *mesh)
         fail_msg("%s on %s: %s", name, mesh, err.message);
     if (clv_compile(&compiled, graph, NULL, &err) != CLV_OK)
         fail_msg("%s on %s: %s", name, mesh, err.message);
+    if (split && strcmp(name, "fsdp") != 0 && strcmp(name, "tensor_parallel") != 0 &&
+        clv_program_collective_count(compiled) == 0)
+        fail_msg("%s on %s: nothing is split", name, mesh);
     clv_session_options options = {
         .size = sizeof options, .source = clv_import_constant, .source_arg = program, .check = 1, .no_pinning = 1};
     assert_int_equal(clv_session_new(&session, clv_program_mesh(compiled), &options, &err), CLV_OK);
@@ -123,8 +162,10 @@ static void test_values(void **state)
         for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
             if (getenv("CLV_VERBOSE"))
                 fprintf(stderr, "%s on %s\n", programs[i], meshes[m]);
-            run_on(programs[i], meshes[m]);
+            for (int split = 0; split < (m == 0 ? 1 : 3); split++)
+                run_on(programs[i], meshes[m], split);
         }
+    run_on("fsdp", "model=2", 0); /* which has none of its axes */
 }
 
 /* ---- refusals: one line, with the place ---- */
@@ -152,6 +193,8 @@ static void refuse(const char *body, clv_status code, const char *text)
 static void test_refused(void **state)
 {
     refuse("%y = stablehlo.fft %x : tensor<2xf32>", CLV_EUNSUPPORTED, "3:10: stablehlo.fft: this op is not");
+    refuse("%y, %z = chlo.top_k(%x, k = 1) : tensor<2xf32> -> (tensor<1xf32>, tensor<1xi32>)", CLV_EUNSUPPORTED,
+           "chlo.top_k: this op is not");
     refuse("%y = stablehlo.custom_call @foo(%x) : (tensor<2xf32>) -> tensor<2xf32>", CLV_EUNSUPPORTED, "@foo");
     refuse("%y = stablehlo.convert %x : (tensor<2xf32>) -> tensor<2xui32>", CLV_EUNSUPPORTED, "3:52: tensor<2xui32>");
     refuse("%y = stablehlo.add %x, %x : tensor<?xf32>", CLV_EUNSUPPORTED, "dynamic dimension");
@@ -161,6 +204,7 @@ static void test_refused(void **state)
     refuse("%y = stablehlo.add %x, %x : tensor<3xf32>", CLV_ESHAPE, "3:10");
     refuse("%y = stablehlo.reshape %x : (tensor<2xf32>) -> tensor<3xf32>", CLV_ESHAPE, "stablehlo.reshape");
     refuse("%y = stablehlo.constant dense<[1.0, 2.0, 3.0]> : tensor<2xf32>", CLV_ESYNTAX, "dense literal");
+    refuse("%y = stablehlo.constant dense<[1.0]> : tensor<2xf32>", CLV_ESYNTAX, "dense literal");
     refuse("%y = stablehlo.constant dense_resource<big> : tensor<2xf32>", CLV_EUNSUPPORTED, "big");
     refuse("%y = call @nothing(%x) : (tensor<2xf32>) -> tensor<2xf32>", CLV_ENOTFOUND, "@nothing");
     refuse("%y = call @main(%x, %i) : (tensor<2xf32>, tensor<i32>) -> tensor<2xf32>", CLV_ELIMIT, "64 calls");

@@ -27,6 +27,7 @@ from .graph import (
     negative, pad, power, relu, reshape, rms_norm, rope, router, rsqrt, sigmoid, silu, softmax, split, sqrt, square,
     squeeze, stack, subtract, sum, swapaxes, tanh, transpose, var, where,
 )  # fmt: skip
+from .imported import Imported, from_jax
 from .job import Job
 from .machine import Machine, machines
 from .mesh import Layout, Mesh
@@ -50,11 +51,11 @@ __all__ = [
     "absolute", "add", "astype", "attention", "bfloat16", "bias_gelu", "broadcast_to", "cache_update", "Checkpoint",
     "CleaveError", "clip_scale", "compile", "concat", "concatenate", "count_labels", "cross_entropy", "Data", "divide",
     "dlpack", "dot", "dropout", "einsum", "einsum_to", "embedding", "equal", "errors", "exp", "expand_dims", "experts",
-    "gated", "gelu", "global_norm", "grad", "Graph", "Job", "layer_norm", "Layout", "load", "log", "log_softmax",
-    "Machine", "machines", "matmul", "max", "maximum", "mean", "merge", "Mesh", "min", "minimum", "Model", "multiply",
-    "Named", "negative", "new_model", "nn", "pad", "Plan", "plan", "plan_search", "power", "Program", "read_plan",
-    "read_trace", "relu", "reshape", "Resumed", "rms_norm", "rope", "router", "rsqrt", "Rules", "Score", "Search",
-    "Session", "sigmoid", "silu", "softmax", "split", "sqrt", "square", "squeeze", "stack", "Step", "subtract", "sum",
-    "swapaxes", "tanh", "Text", "tokenize", "Tokenizer", "Trainer", "transpose", "Value", "var", "where",
-    "write_tokens",
+    "from_jax", "gated", "gelu", "global_norm", "grad", "Graph", "Imported", "Job", "layer_norm", "Layout", "load",
+    "log", "log_softmax", "Machine", "machines", "matmul", "max", "maximum", "mean", "merge", "Mesh", "min", "minimum",
+    "Model", "multiply", "Named", "negative", "new_model", "nn", "pad", "Plan", "plan", "plan_search", "power",
+    "Program", "read_plan", "read_trace", "relu", "reshape", "Resumed", "rms_norm", "rope", "router", "rsqrt", "Rules",
+    "Score", "Search", "Session", "sigmoid", "silu", "softmax", "split", "sqrt", "square", "squeeze", "stack", "Step",
+    "subtract", "sum", "swapaxes", "tanh", "Text", "tokenize", "Tokenizer", "Trainer", "transpose", "Value", "var",
+    "where", "write_tokens",
 ]  # fmt: skip

@@ -245,6 +245,7 @@ def test_what_lives_in_the_process(small, tmp_path):
         g, x, g.compile(), cleave.Session(), small, cleave.Trainer(small, 1, 3, steps=5), cleave.Tokenizer.of_bytes(),
         small.tokenizer, cleave.Data(tmp_path / "tokens", 4),
         cleave.Machine(), cleave.Machine("tpu-v2-8"), cleave.Checkpoint(GOLDEN / "llama"), cleave.Rules("model=2"),
+        cleave.Imported("func.func @main(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }"),
         object.__new__(cleave.Job),  # no launcher is here
     ]  # fmt: skip
     kinds = {type(thing) for thing in things}

@@ -127,11 +127,34 @@ static clv_status too_many(const mlir_parser *p, clv_error *err)
     return mlir_fail(p->module, p->lexer.token.at, err, CLV_ELIMIT, "too many operands of one op");
 }
 
-/* One of a group: %a, %a init: %b, %arg = %a, %arg: type. */
+/* key = value, or a word alone */
+static clv_status read_word_item(statement *s, mlir_parser *p, clv_error *err)
+{
+    mlir_attr word = {.kind = MLIR_WORD, .key = "", .at = p->lexer.token.at};
+    bool equals, dense = mlir_lexer_is(&p->lexer, "dense") || mlir_lexer_is(&p->lexer, "dense_resource") ||
+                         mlir_lexer_is(&p->lexer, "array");
+    if (dense) {
+        CLV_TRY(mlir_read_attr(&word, p, false, err));
+        return add_attr(s, p, &word, err);
+    }
+    CLV_TRY(mlir_copy(&word.text, p, p->lexer.token.text, p->lexer.token.length, err));
+    MLIR_ADVANCE(p);
+    CLV_TRY(mlir_accept(&equals, p, "=", err));
+    if (equals) {
+        const char *key = word.text;
+        CLV_TRY(mlir_read_attr(&word, p, false, err));
+        word.key = key;
+    }
+    return add_attr(s, p, &word, err);
+}
+
+/* One of a group: %a, %a init: %b, %arg = %a, %arg: type, key = value. */
 static clv_status read_group_item(statement *s, mlir_parser *p, int index, bool reducer, clv_error *err)
 {
     mlir_lexer before = p->lexer;
     mlir_token name = p->lexer.token;
+    if (name.kind == MLIR_TOKEN_WORD)
+        return read_word_item(s, p, err);
     if (name.kind != MLIR_TOKEN_VALUE)
         return mlir_unexpected(p, "a value", err);
     MLIR_ADVANCE(p);
@@ -188,27 +211,6 @@ static clv_status add_region(statement *s, mlir_parser *p, clv_error *err)
     CLV_TRY(read_region(region, p, err));
     s->op.n_regions++;
     return CLV_OK;
-}
-
-/* key = value, or a word alone */
-static clv_status read_word_item(statement *s, mlir_parser *p, clv_error *err)
-{
-    mlir_attr word = {.kind = MLIR_WORD, .key = "", .at = p->lexer.token.at};
-    bool equals, dense = mlir_lexer_is(&p->lexer, "dense") || mlir_lexer_is(&p->lexer, "dense_resource") ||
-                         mlir_lexer_is(&p->lexer, "array");
-    if (dense) {
-        CLV_TRY(mlir_read_attr(&word, p, false, err));
-        return add_attr(s, p, &word, err);
-    }
-    CLV_TRY(mlir_copy(&word.text, p, p->lexer.token.text, p->lexer.token.length, err));
-    MLIR_ADVANCE(p);
-    CLV_TRY(mlir_accept(&equals, p, "=", err));
-    if (equals) {
-        const char *key = word.text;
-        CLV_TRY(mlir_read_attr(&word, p, false, err));
-        word.key = key;
-    }
-    return add_attr(s, p, &word, err);
 }
 
 static clv_status read_pretty_item(statement *s, mlir_parser *p, clv_error *err)
