@@ -238,6 +238,16 @@ static void test_explained_words(void **state)
                    rows[i].arguments);
 }
 
+/* Experts are split over the ranks that share them, and rows are brought to them. */
+static void test_experts(void **state)
+{
+    static const char *const says[] = {"\"split\": \"experts over expert, ffn over model\"",
+                                       "the input of the experts is stated as whole on every rank"};
+    for (int i = 0; i < 2; i++)
+        cli_expect(0, says[i], "explain -m {g}/mixtral --seq 16 --batch 4 --mesh expert=2,model=2 --json%s",
+                   i == 0 ? " --op layers.0.mlp.experts" : "");
+}
+
 /* What is reduced over data ranks is the gradient of a bias, not of a reshape. */
 static void test_bias_gradients(void **state)
 {
@@ -275,6 +285,7 @@ int main(void)
         cmocka_unit_test(test_names_of_records),
         cmocka_unit_test(test_op_names),
         cmocka_unit_test(test_explained_words),
+        cmocka_unit_test(test_experts),
         cmocka_unit_test(test_bias_gradients),
         cmocka_unit_test(test_enough),
         cmocka_unit_test(test_train_heads),
