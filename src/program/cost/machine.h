@@ -40,6 +40,8 @@ struct clv_machine {
     double logit_bytes, fragmentation;        /* memory beside the program */
     int64_t published_runs;
     double published_error;
+    clv_dtype published_dtype;
+    char published_rules[96];
     bool only_weights_overlap; /* collectives of activations do not run while ops run */
     bool through_root;         /* of each collective: one rank of a group receives and sends everything */
     double flops_per_s[CLV_DTYPE_COUNT];
