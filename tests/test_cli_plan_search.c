@@ -60,6 +60,8 @@ static void test_matrix(void **state)
                "'import json, sys; c = json.load(sys.stdin)[\"cells\"]; "
                "print(sorted({x[\"reshard_after_forward\"] for x in c}), c[0][\"recompute\"])'");
     cli_expect(0, "--keep-gathered", "plan -m {g}/llama --matrix --devices 4 --batch 8 --seq 16 --keep-gathered");
+    cli_expect(0, "\nthe textbook's equations, in 16 bits: ", "plan -m {g}/llama --matrix --devices 4 --seq 16");
+    cli_expect(1, " KiB too much\n", "plan -m {g}/llama --matrix --devices 2 --seq 16 --memory-limit 1K");
     cli_expect(2, "--matrix needs --devices N", "plan -m {g}/llama --matrix");
     cli_expect(2, "--matrix", "plan --block gpt --matrix --devices 4");
 }
@@ -83,6 +85,9 @@ static void test_refused(void **state)
     cli_shell("echo '{\"rules\": []}' > {d}/rules.json");
     cli_expect(2, "/rules.json'; a search takes a preset, not a file; valid: dp, ",
                SEARCH "--devices 2 --rules {d}/rules.json");
+    cli_shell("echo '{\"rules\": [], \"reshard_after_forward\": true}' > {d}/bool.json");
+    cli_expect(2, "\"reshard_after_forward\" is no text; valid: \"weights\", \"all\", \"none\"",
+               "plan -m {g}/llama --rules {d}/bool.json");
     cli_expect(2, "no preset is called 'best'", SEARCH "--devices 2 --rules best");
     cli_expect(2, "latency_limit is for prefill and decode", SEARCH "--devices 2 --latency-limit 1");
 }

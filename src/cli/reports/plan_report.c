@@ -26,6 +26,13 @@ int64_t clv_plan_tokens(const clv_plan_options *o)
     return o->batch * (o->mode == CLV_PLAN_MODE_DECODE ? 1 : o->seq);
 }
 
+bool clv_plan_report_is_published(const clv_plan_report *r)
+{
+    const clv_plan_options *o = &r->option->plan;
+    return r->machine.published_runs > 0 && strcmp(clv_plan_step(o), "training") == 0 &&
+           o->dtype == r->machine.published_dtype;
+}
+
 bool clv_plan_report_fits(const clv_plan_report *r, const clv_memory *memory)
 {
     return !r->limit.source || (double)memory->total <= r->limit.bytes;

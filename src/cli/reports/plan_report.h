@@ -45,6 +45,9 @@ void clv_plan_report_free(clv_plan_report *report);
 /* Whether a rank's memory is within the limit, or there is none. */
 bool clv_plan_report_fits(const clv_plan_report *report, const clv_memory *memory);
 
+/* Whether the machine's published runs are such steps, in such a dtype. */
+bool clv_plan_report_is_published(const clv_plan_report *report);
+
 /* "training", "prefill", "forward and backward", ... */
 const char *clv_plan_step(const clv_plan_options *options);
 

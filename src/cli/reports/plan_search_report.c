@@ -114,10 +114,11 @@ void clv_plan_candidate_add_options(clv_table *t, const clv_plan_candidate *c, b
     clv_table_text(t, "options", n > 0 ? text + 1 : "");
 }
 
-/* Of 1e9 tokens, in hundredths. */
-static double cost_of_tokens(const clv_plan_candidate *c, double price)
+/* Of 1e9 tokens; text has hundredths. */
+static double cost_of_tokens(const clv_plan_candidate *c, double price, bool json)
 {
-    return rint(price * (double)clv_mesh_rank_count(c->mesh) / 3600 / c->tokens_per_s * 1e11) / 100;
+    double cost = price * (double)clv_mesh_rank_count(c->mesh) / 3600 / c->tokens_per_s * 1e9;
+    return json ? cost : rint(100 * cost) / 100;
 }
 
 /* The columns of both lists. */
@@ -136,7 +137,7 @@ static void add_candidate(clv_table *t, const clv_plan_candidate *c, const clv_p
     if (ranked)
         c->front ? clv_table_int(t, "front", c->front) : clv_table_null(t, "front");
     if (price > 0)
-        clv_table_real(t, "cost_per_1e9", cost_of_tokens(c, price));
+        clv_table_real(t, "cost_per_1e9", cost_of_tokens(c, price, json));
     clv_plan_candidate_add_options(t, c, a->latency_limit > 0, json);
     clv_table_text(t, "why", c->why);
 }
@@ -253,6 +254,9 @@ clv_status clv_plan_search_report(clv_invocation *run, clv_plan_option *o, const
     how.every_layout = a->matrix;
     CLV_TRY(clv_plan_search_run(&found, &how, err));
     clv_status status = a->matrix ? make_matrix(&run->table, o, found, &how, run->format.json, err) : CLV_OK;
+    clv_plan_candidate first = {.size = sizeof first};
+    if (a->matrix && memory_limit > 0 && clv_plan_search_at(found, 0, &first, NULL) == CLV_OK && !first.fits)
+        run->code = CLV_EXIT_FAILED; /* as that of a plan */
     if (!a->matrix)
         run->table = make_table(o, found, a, price, run->format.json);
     if (status == CLV_OK && a->save)
