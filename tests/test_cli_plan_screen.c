@@ -207,7 +207,8 @@ static void test_changes(void **state)
                                 "             --mesh data=4,model=4: 1.5 GiB a rank, fits\n"));
     /* what comes closest, where nothing fits */
     assert_int_equal(cli_run(out, "plan -m {g}/llama --seq 16 --memory-limit 1K 2>{d}/said"), 1);
-    assert_non_null(strstr(out, " a rank, does not fit either\n"));
+    assert_non_null(
+        strstr(out, " a rank, does not fit either\n             --search --devices 1, which combines options\n"));
     /* the order of axes: the time is that of the plan with it */
     assert_int_equal(cli_run(out, "plan %smodel=8,data=2", dp), 0);
     read_change(option, figure);
@@ -268,7 +269,7 @@ static void test_published(void **state)
     cli_expect(0, "  published_error     6.00 %\n", "%s--all", gpt2);
 }
 
-/* Bytes and number of collectives stay apart from the share; ranks without a sequence, and a shared device, are named. */
+/* Bytes of collectives stay apart from the share; ranks without a sequence, and a shared device, are named. */
 static void test_notes(void **state)
 {
     char arguments[512];

@@ -373,11 +373,22 @@ static void put_change(screen *s, const clv_plan_report *r, const clv_plan_chang
     }
 }
 
+/* Whether no option suffices alone. */
+static bool needs_several(const clv_plan_report *r)
+{
+    return r->n_first > 0 && !clv_plan_report_fits(r, &r->memory) && !clv_plan_report_fits(r, &r->first[0]->memory);
+}
+
 static void put_changes(screen *s, const clv_plan_report *r)
 {
     for (int i = 0; i < r->n_first; i++) {
         put(s, "%-*s", TITLE, i == 0 ? "change first" : "");
         put_change(s, r, r->first[i]);
+        end_line(s, TITLE);
+    }
+    if (needs_several(r)) {
+        put(s, "%-*s--search --devices %lld, which combines options", TITLE, "",
+            (long long)clv_mesh_rank_count(&r->option->mesh.mesh));
         end_line(s, TITLE);
     }
     if (r->n_first > 0)
@@ -405,7 +416,7 @@ void clv_plan_screen_print(const clv_plan_report *r)
     put_mesh(&s, r);
     keep_largest(&time, parts, MOST_PURPOSES, "other communication");
     /* beside the rows of memory: two titles, three empty lines, the rows of time, the changes, the last line */
-    int rows = LINES - s.lines - 2 - 3 - time.n - (r->n_first > 0 ? r->n_first : 1) - 1;
+    int rows = LINES - s.lines - 2 - 3 - time.n - (r->n_first > 0 ? r->n_first : 1) - needs_several(r) - 1;
     end_line(&s, 0);
     put_memory(&s, r, rows > 3 ? rows : 3);
     end_line(&s, 0);

@@ -9,6 +9,7 @@
 
 #include "cli/output/messages.h"
 #include "cli/reports/decision_matrix.h"
+#include "cli/reports/plan_report.h"
 
 /* ---- options ---- */
 
@@ -142,12 +143,6 @@ static void add_candidate(clv_table *t, const clv_plan_candidate *c, const clv_p
     clv_table_text(t, "why", c->why);
 }
 
-const char *clv_plan_step_name(const clv_plan_option *o)
-{
-    static const char *const names[] = {"training", "forward", "forward and backward", "training", "prefill", "decode"};
-    return names[o->plan.model || o->plan.mode ? o->plan.mode : CLV_PLAN_MODE_FORWARD];
-}
-
 static void add_header(clv_table *t, const clv_plan_option *o, const clv_plan_search *found, int64_t devices)
 {
     clv_machine_info info = {.size = sizeof info};
@@ -156,7 +151,7 @@ static void add_header(clv_table *t, const clv_plan_option *o, const clv_plan_se
     clv_table_header(t, "search");
     clv_table_text(t, o->plan.model ? "model" : "block",
                    o->plan.model ? o->plan.model : clv_plan_block_name(o->plan.block));
-    clv_table_text(t, "step", clv_plan_step_name(o));
+    clv_table_text(t, "step", clv_plan_step(&o->plan));
     if (o->plan.batch > 0)
         clv_table_int(t, "batch", o->plan.batch);
     clv_table_int(t, "seq", o->plan.seq);

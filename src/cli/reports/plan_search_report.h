@@ -43,8 +43,6 @@ clv_status clv_plan_search_state_base(clv_plan_search_options *how, clv_plan_opt
                                       const clv_plan_option *option, clv_mesh *mesh, clv_error *err);
 /* Adds the options that give a candidate: columns in JSON, else those of the command line in one. */
 void clv_plan_candidate_add_options(clv_table *t, const clv_plan_candidate *c, bool searched_batch, bool json);
-/* "forward and backward", "training", ... */
-const char *clv_plan_step_name(const clv_plan_option *option);
 /* Refuses options of --search without it. */
 clv_status clv_plan_search_check(const clv_plan_search_args *args, clv_error *err);
 /* Searches and fills run->table. memory_limit 0: the machine's. */
