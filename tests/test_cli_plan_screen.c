@@ -204,11 +204,16 @@ static void test_changes(void **state)
                      1);
     assert_non_null(strstr(out, ": does not fit, 771.0 MiB too much\n"));
     assert_non_null(strstr(out, "\nchange first --dtype bf16: 1.4 GiB a rank, fits\n"
-                                "             --mesh data=4,model=4: 1.5 GiB a rank, fits\n"));
+                                "             --batch 4: 1.5 GiB a rank, fits\n"));
+    /* more ranks only where nothing else suffices */
+    assert_int_equal(cli_run(out, "plan --block gpt --hidden 4096 --heads 32 --mesh data=2,model=4 --grad --seq 4096 "
+                                  "--memory-limit 1.5GiB --dtype bf16 --batch 16 2>{d}/said"),
+                     1);
+    assert_non_null(strstr(out, "\nchange first --batch 8: 1.4 GiB a rank, fits\n"
+                                "             --mesh data=4,model=4: 1.4 GiB a rank of 16, fits\n"));
     /* what comes closest, where nothing fits */
     assert_int_equal(cli_run(out, "plan -m {g}/llama --seq 16 --memory-limit 1K 2>{d}/said"), 1);
-    assert_non_null(
-        strstr(out, " a rank, does not fit either\n             --search --devices 1, which combines options\n"));
+    assert_non_null(strstr(out, ", does not fit either\n             --search --devices 1, which combines options\n"));
     /* the order of axes: the time is that of the plan with it */
     assert_int_equal(cli_run(out, "plan %smodel=8,data=2", dp), 0);
     read_change(option, figure);

@@ -158,11 +158,23 @@ static void add_first(clv_plan_report *r, const clv_plan_change *change)
         r->first[r->n_first++] = change;
 }
 
+int64_t clv_plan_change_ranks(const clv_plan_change *change)
+{
+    static const char option[] = "--mesh ";
+    clv_mesh mesh;
+    bool is_mesh = strncmp(change->option, option, strlen(option)) == 0;
+    return is_mesh && clv_mesh_parse(&mesh, change->option + strlen(option), NULL) == CLV_OK
+               ? clv_mesh_rank_count(&mesh)
+               : 0;
+}
+
+/* What suffices on the ranks that there are goes before what needs more. */
 static void choose_first(clv_plan_report *r)
 {
-    for (int i = 0; i < r->n_smaller; i++)
-        if (clv_plan_report_fits(r, &r->smaller[i].memory))
-            add_first(r, &r->smaller[i]);
+    for (int more = 0; more < 2; more++)
+        for (int i = 0; i < r->n_smaller; i++)
+            if (clv_plan_report_fits(r, &r->smaller[i].memory) && (clv_plan_change_ranks(&r->smaller[i]) > 0) == more)
+                add_first(r, &r->smaller[i]);
     if (r->n_first == 0 && r->n_smaller > 0)
         add_first(r, &r->smaller[0]);
     if (clv_plan_report_fits(r, &r->memory)) {

@@ -18,6 +18,9 @@ typedef struct clv_plan_change {
 
 enum { CLV_PLAN_FIRST = 2 };
 
+/* Ranks of a change of the mesh; 0: it is another change. */
+int64_t clv_plan_change_ranks(const clv_plan_change *change);
+
 typedef struct clv_plan_report {
     const clv_plan_option *option;
     const clv_program *program;

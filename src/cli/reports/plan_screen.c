@@ -369,7 +369,10 @@ static void put_change(screen *s, const clv_plan_report *r, const clv_plan_chang
         put(s, ", %.0f %% less", 100 * (1 - change->seconds / r->predicted.seconds));
     } else {
         put_bytes(s, (double)change->memory.total);
-        put(s, clv_plan_report_fits(r, &change->memory) ? " a rank, fits" : " a rank, does not fit either");
+        put(s, " a rank");
+        if (clv_plan_change_ranks(change) > 0)
+            put(s, " of %lld", (long long)clv_plan_change_ranks(change));
+        put(s, clv_plan_report_fits(r, &change->memory) ? ", fits" : ", does not fit either");
     }
 }
 
