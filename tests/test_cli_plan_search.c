@@ -35,6 +35,15 @@ static void test_table(void **state)
     cli_expect(0, "\"batch\": ", "plan -m {g}/llama --search --devices 2 --decode --seq 16 --latency-limit 0.1 --json");
     cli_expect(0, "--batch ", "plan -m {g}/llama --search --devices 2 --decode --seq 16 --latency-limit 0.1");
     cli_expect(0, "megatron-sp", SEARCH "--mesh model=2 --sp");
+    /* a list that is cut says so */
+    assert_int_equal(cli_run(out, SEARCH "--devices 4 --most 2 --hardware h100-nvlink-ib"), 0);
+    assert_non_null(strstr(out, "\nmore          --most N lists more layouts than these\n"));
+    cli_expect(0, "2\n",
+               SEARCH "--devices 4 --most 2 --json | python3 -c 'import json, sys; "
+                      "print(len(json.load(sys.stdin)[\"ranked\"]))'");
+    assert_int_equal(cli_run(out, SEARCH "--devices 4 --most 99 --hardware h100-nvlink-ib"), 0);
+    assert_null(strstr(out, "\nmore "));
+    cli_expect(2, "--most has no effect without --search", "plan -m {g}/llama --most 4");
 }
 
 /* Every TP degree with and without SP, and DP, ZeRO-1 and FSDP beside it; and the textbook's equations. */

@@ -18,6 +18,7 @@ clv_status clv_plan_search_check(const clv_plan_search_args *a, clv_error *err)
     const char *without = a->devices         ? "--devices"
                           : a->latency_limit ? "--latency-limit"
                           : a->cost          ? "--cost"
+                          : a->most          ? "--most"
                           : a->save          ? "--save"
                                              : NULL;
     return a->search || a->matrix || !without ? CLV_OK
@@ -193,6 +194,9 @@ static clv_table *make_table(const clv_plan_option *o, const clv_plan_search *fo
     }
     add_front(t, found, a, price, json);
     add_header(t, o, found, clv_mesh_rank_count(c.mesh));
+    clv_table_root(t);
+    if (!json && clv_plan_search_count(found) == (a->most ? a->most : CLV_PLAN_SEARCH_MOST))
+        clv_table_text(t, "more", "--most N lists more layouts than these");
     add_notes(t, o);
     return t;
 }
@@ -234,7 +238,8 @@ clv_status clv_plan_search_report(clv_invocation *run, clv_plan_option *o, const
     clv_plan_search_options how = {.size = sizeof how,
                                    .devices = a->devices,
                                    .memory_limit = (double)memory_limit,
-                                   .latency_limit = a->latency_limit};
+                                   .latency_limit = a->latency_limit,
+                                   .most = (int)a->most};
     clv_plan_options base;
     clv_plan_search *found;
     clv_mesh mesh;
