@@ -193,14 +193,19 @@ it was published.
 
 
 def published(scored: list[dict]) -> dict[tuple[str, str], dict]:
-    """Of each machine and software: the runs, and the error that nine in ten of them stay below."""
-    errors = collections.defaultdict(list)
+    """Of each machine and software: the runs, the error that nine in ten of them stay below, their dtype and rules."""
+    rows = collections.defaultdict(list)
     for s in scored:
         if not s["task"].get("is_run", True):
             continue
-        errors[s["task"]["hardware"], s["task"]["software"]].append(abs(s["ratio"] - 1))
-    return {key: {"runs": len(of), "error": round(sorted(of)[math.ceil(0.9 * len(of)) - 1], 2)}
-            for key, of in errors.items()}  # fmt: skip
+        rows[s["task"]["hardware"], s["task"]["software"]].append(s)
+    out = {}
+    for key, of in rows.items():
+        errors = sorted(abs(s["ratio"] - 1) for s in of)
+        dtype, = {s["task"]["dtype"] for s in of}
+        out[key] = {"runs": len(of), "error": round(errors[math.ceil(0.9 * len(of)) - 1], 2), "dtype": dtype,
+                    "rules": ", ".join(sorted({s["task"]["rules"] for s in of}))}
+    return out
 
 
 def stale(scored: list[dict]) -> list[str]:

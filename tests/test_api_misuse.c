@@ -101,6 +101,10 @@ static void test_machines(void **state)
     REFUSED(clv_machine_parse(&out, NULL, 2, "p", &err));
     REFUSED(clv_machine_parse(&out, "{}", 2, NULL, &err));
     REFUSED(clv_machine_write(NULL, "p", &err));
+    REFUSED(clv_machine_with_hosts(NULL, NULL, 2, 4, 8, &err));
+    REFUSED(clv_machine_with_hosts(&out, NULL, -1, 4, 8, &err));
+    REFUSED(clv_machine_with_hosts(&out, NULL, 2, 4, 0, &err));
+    REFUSED(clv_machine_with_hosts(&out, NULL, 2, 4, 9, &err));
     REFUSED(clv_machine_get_info(NULL, NULL, &err));
     REFUSED(clv_machine_get_info(NULL, &info, &err));
     REFUSED(clv_cpu_get_info(NULL, &err));

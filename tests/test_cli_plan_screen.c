@@ -204,10 +204,16 @@ static void test_changes(void **state)
                      1);
     assert_non_null(strstr(out, ": does not fit, 771.0 MiB too much\n"));
     assert_non_null(strstr(out, "\nchange first --dtype bf16: 1.4 GiB a rank, fits\n"
-                                "             --mesh data=4,model=4: 1.5 GiB a rank, fits\n"));
+                                "             --batch 4: 1.5 GiB a rank, fits\n"));
+    /* more ranks only where nothing else suffices */
+    assert_int_equal(cli_run(out, "plan --block gpt --hidden 4096 --heads 32 --mesh data=2,model=4 --grad --seq 4096 "
+                                  "--memory-limit 1.5GiB --dtype bf16 --batch 16 2>{d}/said"),
+                     1);
+    assert_non_null(strstr(out, "\nchange first --batch 8: 1.4 GiB a rank, fits\n"
+                                "             --mesh data=4,model=4: 1.4 GiB a rank of 16, fits\n"));
     /* what comes closest, where nothing fits */
     assert_int_equal(cli_run(out, "plan -m {g}/llama --seq 16 --memory-limit 1K 2>{d}/said"), 1);
-    assert_non_null(strstr(out, " a rank, does not fit either\n"));
+    assert_non_null(strstr(out, ", does not fit either\n             --search --devices 1, which combines options\n"));
     /* the order of axes: the time is that of the plan with it */
     assert_int_equal(cli_run(out, "plan %smodel=8,data=2", dp), 0);
     read_change(option, figure);
@@ -251,6 +257,49 @@ static void test_step(void **state)
                "%s--accumulate 2 --no-sync --comm-dtype bf16 --recompute full --overlap", tiny);
 }
 
+/* How sure: by runs that are alike, which are counted; few ones are said to be few. */
+static void test_published(void **state)
+{
+    static const char gpt2[] = "plan -m {d}/gpt2 --dtype bf16 --hardware h100-nvlink-ib --software pytorch-flash1 ";
+    (void)state;
+    cli_expect(0, "software pytorch-flash1: nine in ten of 16 published runs, by fsdp, within 6 %\n", "%s", gpt2);
+    cli_expect(0, "software pytorch-flash1\n", "%s--decode", gpt2);
+    cli_expect(0, "software pytorch-flash1\n", "%s--prefill", gpt2);
+    cli_expect(0, "software pytorch-flash1\n",
+               "plan -m {d}/gpt2 --dtype f32 --hardware h100-nvlink-ib --software pytorch-flash1");
+    cli_expect(0, "software torchtitan-float8: only 1 published run, by fsdp, within 2 %\n",
+               "plan -m {d}/gpt2 --dtype bf16 --hardware h200 --software torchtitan-float8");
+    cli_expect(0, "\"software\": \"pytorch-flash1\", \"published_runs\": 16, \"published_rules\": \"fsdp\"", "%s--json",
+               gpt2);
+    cli_expect(0, "  published_error     6.00 %\n", "%s--all", gpt2);
+}
+
+/* Bytes of collectives stay apart from the share; ranks without a sequence, and a shared device, are named. */
+static void test_notes(void **state)
+{
+    char arguments[512];
+    (void)state;
+    snprintf(arguments, sizeof arguments,
+             LLAMA_70B "--rules fsdp+megatron-sp --accumulate 8 --recompute full "
+                       "--reshard-after-forward --hardware h100-nvlink-ib",
+             root());
+    assert_int_equal(cli_run(out, "plan %s 2>{d}/said", arguments), 0);
+    const char *row = strstr(out, "\n  SP gathers and scatters ");
+    assert_non_null(row);
+    row = strchr(row, '%');
+    assert_true(strncmp(row, "%  ", 3) == 0);
+    assert_non_null(strstr(row, " in "));
+    cli_expect(0, "note: of 4 ranks that split the batch 1 have no sequence; valid for all: --batch 4 or more",
+               "plan -m {g}/llama --seq 16 --batch 3 --mesh data=4 --rules dp");
+    cli_expect(0, "note: of 4 ranks that split the batch 2 have no sequence; valid for all: --batch 8 or more",
+               "plan -m {g}/llama --seq 16 --batch 4 --accumulate 2 --mesh data=4 --rules dp --json");
+    assert_int_equal(cli_run(out, "plan -m {g}/llama --seq 16 --batch 4 --mesh data=4 --rules dp"), 0);
+    assert_null(strstr(out, "note: "));
+    cli_shell("sed 's/\"hosts\": 0/\"hosts\": 1/' %s/data/profiles/h100-nvlink-ib.json > {d}/one_host.json", root());
+    cli_expect(0, " of 37.3 GiB (2 ranks on a device): fits",
+               "plan -m {g}/llama --seq 16 --batch 16 --mesh data=16 --rules dp --hardware {d}/one_host.json");
+}
+
 /* ---- the rest of the output ---- */
 
 static void test_flags(void **state)
@@ -272,6 +321,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fits_a_terminal), cmocka_unit_test(test_bars), cmocka_unit_test(test_purposes),
-        cmocka_unit_test(test_changes),         cmocka_unit_test(test_step), cmocka_unit_test(test_flags)};
+        cmocka_unit_test(test_changes),         cmocka_unit_test(test_step), cmocka_unit_test(test_published),
+        cmocka_unit_test(test_notes),           cmocka_unit_test(test_flags)};
     return cmocka_run_group_tests(tests, write_gpt2, cli_remove_folder);
 }

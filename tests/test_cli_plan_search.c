@@ -35,6 +35,15 @@ static void test_table(void **state)
     cli_expect(0, "\"batch\": ", "plan -m {g}/llama --search --devices 2 --decode --seq 16 --latency-limit 0.1 --json");
     cli_expect(0, "--batch ", "plan -m {g}/llama --search --devices 2 --decode --seq 16 --latency-limit 0.1");
     cli_expect(0, "megatron-sp", SEARCH "--mesh model=2 --sp");
+    /* a list that is cut says so */
+    assert_int_equal(cli_run(out, SEARCH "--devices 4 --most 2 --hardware h100-nvlink-ib"), 0);
+    assert_non_null(strstr(out, "\nmore          --most N lists more layouts than these\n"));
+    cli_expect(0, "2\n",
+               SEARCH "--devices 4 --most 2 --json | python3 -c 'import json, sys; "
+                      "print(len(json.load(sys.stdin)[\"ranked\"]))'");
+    assert_int_equal(cli_run(out, SEARCH "--devices 4 --most 99 --hardware h100-nvlink-ib"), 0);
+    assert_null(strstr(out, "\nmore "));
+    cli_expect(2, "--most has no effect without --search", "plan -m {g}/llama --most 4");
 }
 
 /* Every TP degree with and without SP, and DP, ZeRO-1 and FSDP beside it; and the textbook's equations. */
@@ -60,6 +69,8 @@ static void test_matrix(void **state)
                "'import json, sys; c = json.load(sys.stdin)[\"cells\"]; "
                "print(sorted({x[\"reshard_after_forward\"] for x in c}), c[0][\"recompute\"])'");
     cli_expect(0, "--keep-gathered", "plan -m {g}/llama --matrix --devices 4 --batch 8 --seq 16 --keep-gathered");
+    cli_expect(0, "\nthe textbook's equations, in 16 bits: ", "plan -m {g}/llama --matrix --devices 4 --seq 16");
+    cli_expect(1, " KiB too much\n", "plan -m {g}/llama --matrix --devices 2 --seq 16 --memory-limit 1K");
     cli_expect(2, "--matrix needs --devices N", "plan -m {g}/llama --matrix");
     cli_expect(2, "--matrix", "plan --block gpt --matrix --devices 4");
 }
@@ -83,6 +94,9 @@ static void test_refused(void **state)
     cli_shell("echo '{\"rules\": []}' > {d}/rules.json");
     cli_expect(2, "/rules.json'; a search takes a preset, not a file; valid: dp, ",
                SEARCH "--devices 2 --rules {d}/rules.json");
+    cli_shell("echo '{\"rules\": [], \"reshard_after_forward\": true}' > {d}/bool.json");
+    cli_expect(2, "\"reshard_after_forward\" is no text; valid: \"weights\", \"all\", \"none\"",
+               "plan -m {g}/llama --rules {d}/bool.json");
     cli_expect(2, "no preset is called 'best'", SEARCH "--devices 2 --rules best");
     cli_expect(2, "latency_limit is for prefill and decode", SEARCH "--devices 2 --latency-limit 1");
 }

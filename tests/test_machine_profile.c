@@ -65,6 +65,21 @@ static void test_refused(void **state)
     refused("[10000,1e8]", "[100,1e8]", "pair 2 must be [work, rate]");
     refused("[[100,1e6],[10000,1e8]]", "[]", "must be a list of 1 to 16 pairs");
     refused("[10000,1e8]", "[10000,0]", "pair 2 must be");
+    refused("\"name\":\"n\"", "\"name\":\"\"", "\"name\" is empty");
+    refused("\"bf16\":4e9", "\"fp8\":4e9", "\"flops_per_s\": unknown dtype 'fp8'");
+    refused("{\"map\":", "{\"dot_genral\":", "no op is named \"dot_genral\"; did you mean \"dot_general\"?");
+    refused("{\"map\":", "{\"all_redcue\":", "did you mean \"all_reduce\"?");
+    refused("\"efficiency\":0.5", "\"op_efficiency\":{\"attentoin\":0.5}", "did you mean \"attention\"?");
+    refused("\"efficiency\":0.5", "\"op_traffic\":{\"normalise\":2}", "did you mean \"normalize\"?");
+    refused("\"efficiency\":0.5", "\"published\":{\"runs\":1,\"error\":0,\"rule\":\"\"}", "unknown key \"rule\"");
+    refused("\"efficiency\":0.5", "\"published\":{\"runs\":1,\"error\":0,\"dtype\":\"fp8\"}", "unknown dtype 'fp8'");
+    /* of an entry that is not in use, too */
+    refused("\"name\":\"n\"", "\"name\":\"n\",\"software\":{\"other\":{\"efficiency\":7}}",
+            "\"software\": \"other\": \"efficiency\" is 7");
+    char own[2048]; /* an op of the caller's own has any name */
+    const char *at = strstr(valid, "\"map\"");
+    snprintf(own, sizeof own, "%.*s\"my_op\"%s", (int)(at - valid), valid, at + strlen("\"map\""));
+    clv_machine_free(parse(own));
 }
 
 static void close_to(double got, double want)

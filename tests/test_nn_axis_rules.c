@@ -89,7 +89,7 @@ static void test_refused(void **state)
         {"{\"rules\":[[\"batch\",7]]}", "rules: rule 1: a mesh axis is a string"},
         {"{\"rules\":7}", "rules: \"rules\" must be a list of at most 32 pairs"},
         {"{\"rule\":[]}", "rules: unknown key \"rule\"; valid: rules, optimizer, mesh, accumulate, recompute, "
-                          "reshard_after_forward"},
+                          "reshard_after_forward, hosts, ranks_per_host"},
         {"[]", "rules: not a JSON object"},
     };
     clv_error err;

@@ -457,6 +457,20 @@ static void test_order_of_state(void **state)
     must(clv_axis_rules_parse(&rules, text, strlen(text), &found, "rules", &err), &err);
     how.mesh = &found;
     assert_true(moved && seconds == seconds_of(&how) && seconds < given);
+    /* but an order that does not fit is left out */
+    clv_machine *small;
+    char profile[1024];
+    snprintf(profile, sizeof profile,
+             "{\"name\":\"small\",\"ranks_per_host\":8,\"memory_bytes\":1,\"memory_bytes_per_s\":1e12,"
+             "\"flops_per_s\":{\"f32\":1e14},\"instruction_s\":1e-6,\"host\":{\"alpha_s\":1e-6,\"bytes_per_s\":4e11},"
+             "\"network\":{\"alpha_s\":1e-5,\"bytes_per_s\":4e10}}");
+    must(clv_machine_parse(&small, profile, strlen(profile), "small", &err), &err);
+    how.mesh = &mesh;
+    how.compile.machine = small;
+    must(clv_axis_rules_parse(&rules, text, strlen(text), &mesh, "rules", &err), &err);
+    must(clv_plan_find_axis_order(&found, &seconds, &how, &err), &err);
+    assert_true(clv_mesh_equal(&found, &mesh));
+    clv_machine_free(small);
     clv_machine_free(hosts);
 }
 

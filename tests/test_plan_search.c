@@ -424,7 +424,7 @@ static void test_every_layout(void **state)
         const clv_plan_candidate c = candidate_at(found, i);
         fit += c.fits;
         assert_true(c.fits == (i < fit) && c.fits == (c.memory <= how.memory_limit));
-        assert_true(c.fits || strncmp(c.why, "needs ", 6) == 0);
+        assert_true(c.fits || strstr(c.why, " too much"));
         assert_true(c.mesh->axis[0].name[0] != 'm' || c.mesh->n_axes == 1);
     }
     assert_true(fit > 0 && fit < n);

@@ -35,8 +35,9 @@
  *                                              for the backward pass (optional: 0, FlashAttention)
  *     "fragmentation": 0.03,                   unused memory of the allocator, relative to what is not state
  *                                              (optional: 0)
- *     "published": {"runs": 8, "error": 0.02}, published runs that predictions were held against, and the error that
- *                                              nine in ten of them stay below (optional)
+ *     "published": {"runs": 8, "error": 0.02,  published training steps that predictions were held against, and the
+ *                   "dtype": "bf16",           error that nine in ten of them stay below; their dtype and presets
+ *                   "rules": "dp, megatron"},  (optional)
  *     "instruction_s": 1e-6,                   overhead of each instruction
  *     "collectives": "ranks",                  "root": one rank of a group receives what all send, and sends each what
  *                                              it lacks, one after the other: n ranks cost 2 (n-1) alpha_s, and n times
@@ -125,6 +126,8 @@ typedef struct clv_machine_info {
     double traffic_factor;  /**< memory traffic of ops that are no matmuls, relative to this library's */
     int64_t published_runs; /**< published runs that predictions were held against; 0: none */
     double published_error; /**< what the relative error of the time stays below in nine of ten of them */
+    clv_dtype published_dtype;   /**< theirs */
+    const char *published_rules; /**< presets of theirs, "dp, megatron"; lives with the machine */
 } clv_machine_info;
 /** Describes a machine in *out. @return CLV_EINVAL for an invalid size */
 CLV_EXPERIMENTAL clv_status clv_machine_get_info(const clv_machine *machine, clv_machine_info *out, clv_error *err);

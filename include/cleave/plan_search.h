@@ -20,7 +20,8 @@
  * A larger microbatch, less recomputation and weights that stay gathered are taken to be never slower: of the options
  * of a layout those are priced that could be its fastest that fits, and those that need the least memory. Seconds and
  * memory of models of more than three layers are extrapolated from two and three layers, of more than five
- * microbatches from four and five; the ranked candidates are then compiled with all layers.
+ * microbatches from four and five; the ranked candidates, and those of the front that need more than nine tenths of
+ * the limit, are then compiled with all layers.
  *
  * Not searched: pipeline, context and expert parallelism, which the library does not have.
  *
@@ -85,8 +86,9 @@ typedef struct clv_plan_candidate {
  *  @return CLV_EINVAL for no base, devices out of range (1 to CLV_PLAN_MAX_RANKS) or other than base->mesh has, rules
  *          or sp in the base, an unknown preset, a latency limit without prefill or decode, more devices than the hosts
  *          have, a profile without a network link where devices need several hosts, and where no layout has a sequence
- *          for each rank of the data axis and a head for each of the model axis; CLV_ELIMIT if nothing fits, with the
- *          least memory found and how many devices would do; errors of clv_plan_compile if no candidate compiles */
+ *          for each rank of the data axis and a head for each of the model axis; CLV_ELIMIT if nothing fits
+ *          (with every_layout: is ranked), with the least memory found and how many devices would do; errors of
+ *          clv_plan_compile if no candidate compiles */
 CLV_EXPERIMENTAL clv_status clv_plan_search_run(clv_plan_search **out, const clv_plan_search_options *options,
                                                 clv_error *err);
 /** Does nothing for NULL. */

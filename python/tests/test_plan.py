@@ -333,6 +333,9 @@ def test_search_equals_the_command(tmp_path):
     plan = cleave.plan(CONFIG, batch=8, seq=64, hardware="h100-nvlink-ib", **cleave.read_plan(file))
     assert plan.seconds == pytest.approx(found.candidates[0]["seconds"])
     assert plan.memory["total"] == pytest.approx(found.candidates[0]["memory"])
+    kept = dict(recompute="none", reshard_after_forward="weights", accumulate=1)  # though they are the defaults
+    front = cleave.plan_search(CONFIG, devices=4, batch=8, seq=64, **kept).front
+    assert all(c[name] == value for c in front for name, value in kept.items())
     with pytest.raises(ValueError, match="0 devices; valid: 1 to 100000"):
         cleave.plan_search(CONFIG)
     with pytest.raises(TypeError, match="has no 'sp'|sp"):

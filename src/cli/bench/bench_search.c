@@ -6,6 +6,7 @@
 #include "cli/bench/measured_machine.h"
 #include "cli/bench/search_candidates.h"
 #include "cli/command.h"
+#include "cli/reports/plan_report.h"
 #include "cli/reports/plan_search_report.h"
 
 typedef struct search_args {
@@ -114,7 +115,7 @@ static void add_header(clv_table *t, const search_args *a)
     clv_machine_get_info(a->plan.machine, &info, NULL);
     clv_table_header(t, "search");
     clv_table_text(t, plan->model ? "model" : "block", plan->model ? plan->model : clv_plan_block_name(plan->block));
-    clv_table_text(t, "step", clv_plan_step_name(&a->plan));
+    clv_table_text(t, "step", clv_plan_step(&a->plan.plan));
     clv_table_int(t, "batch", plan->batch);
     clv_table_int(t, "seq", plan->seq);
     clv_table_text(t, "dtype", clv_dtype_name(plan->dtype));

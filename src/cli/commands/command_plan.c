@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/evaluation/imported_run.h"
 #include "cli/parser/option_parser.h"
+#include "cli/output/messages.h"
 #include "cli/options/plan_target_options.h"
 #include "cli/options/found_rules.h"
 #include "cli/reports/hardware_table.h"
@@ -69,6 +70,13 @@ static void add_prediction(clv_table *t, const clv_plan_report *r)
     const clv_prediction *p = &r->predicted;
     clv_table_object(t, "predicted");
     clv_table_text(t, "hardware", r->machine.name);
+    if (r->machine.software[0])
+        clv_table_text(t, "software", r->machine.software);
+    if (clv_plan_report_is_published(r)) {
+        clv_table_int(t, "published_runs", r->machine.published_runs);
+        clv_table_text(t, "published_rules", r->machine.published_rules);
+        clv_table_fraction(t, "published_error", r->machine.published_error);
+    }
     clv_table_seconds(t, "seconds", p->seconds);
     clv_table_real(t, "tokens_per_s", (double)clv_plan_tokens(&r->option->plan) / p->seconds);
     clv_table_fraction(t, "comm_share", p->seconds > 0 ? p->communication / p->seconds : 0);
@@ -154,6 +162,21 @@ static clv_table *make_table(const plan_args *a, const clv_plan_report *r, bool 
     return t;
 }
 
+/* The ranks that the batch is split over, of which some get none of a microbatch. */
+static void note_idle_ranks(const clv_plan_option *o, const char *command)
+{
+    const clv_axis_rules *rules = &o->mesh.axis_rules;
+    int64_t ranks = 1, rows = o->plan.batch / (o->plan.accumulate > 1 ? o->plan.accumulate : 1);
+    for (int r = 0; r < rules->n; r++)
+        for (int k = 0; strcmp(rules->rule[r].name, CLV_BATCH) == 0 && k < rules->rule[r].n_axes; k++)
+            ranks *= o->mesh.mesh.axis[rules->rule[r].axis[k]].size;
+    if (ranks > rows)
+        clv_log(
+            "%s: note: of %lld ranks that split the batch %lld have no sequence; valid for all: --batch %lld or more",
+            command, (long long)ranks, (long long)(ranks - rows),
+            (long long)(ranks * (o->plan.accumulate > 1 ? o->plan.accumulate : 1)));
+}
+
 /* Of a program, or of what is planned, not run. */
 static clv_status report(clv_invocation *run, const plan_args *a, const clv_program *program,
                          const clv_plan_estimate *estimate, clv_error *err)
@@ -168,6 +191,8 @@ static clv_status report(clv_invocation *run, const plan_args *a, const clv_prog
     fflush(stdout); /* it comes before the message */
     if (status == CLV_OK && run->code == CLV_EXIT_OK)
         run->code = check_limit(a, &r.memory, run->name);
+    if (status == CLV_OK && program)
+        note_idle_ranks(&a->plan, run->name);
     clv_plan_report_free(&r);
     return status;
 }

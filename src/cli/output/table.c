@@ -38,6 +38,12 @@ void clv_table_list(clv_table *t, const char *key)
         t->list[t->n_lists++] = list;
 }
 
+void clv_table_title(clv_table *t, const char *title)
+{
+    if (t != NULL && t->n_lists > 0)
+        t->title[t->n_lists - 1] = title;
+}
+
 void clv_table_row(clv_table *t)
 {
     if (t == NULL)

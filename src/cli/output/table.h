@@ -35,6 +35,8 @@ void clv_table_root(clv_table *t);
 void clv_table_merge_row(clv_table *t);
 /* The following rows go to a second list, under `key`, printed below the first. */
 void clv_table_list(clv_table *t, const char *key);
+/* Text has this line above the newest list. */
+void clv_table_title(clv_table *t, const char *title);
 /* The following values go to the object under `key`: {"memory": {"parameters": 1024}}. */
 void clv_table_object(clv_table *t, const char *key);
 /* The same; text prints this object first. */

@@ -21,10 +21,11 @@ struct clv_table {
     json_t *root;
     int n_lists;
     json_t *list[CLV_TABLE_LISTS]; /* of rows, borrowed from root; new rows go to the last */
-    json_t *target;                /* where values go: root, an object in it, or the newest row */
-    json_t *units;                 /* {scope: {key: unit}} of values that are no plain numbers */
-    const char *scope;             /* of target: one of clv_table_list_scope, CLV_TABLE_ROOT, or the object's key */
-    const char *head;              /* the key of the object that text shows first; NULL: none */
+    const char *title[CLV_TABLE_LISTS];
+    json_t *target;    /* where values go: root, an object in it, or the newest row */
+    json_t *units;     /* {scope: {key: unit}} of values that are no plain numbers */
+    const char *scope; /* of target: one of clv_table_list_scope, CLV_TABLE_ROOT, or the object's key */
+    const char *head;  /* the key of the object that text shows first; NULL: none */
     const char *minor[CLV_TABLE_COLUMNS]; /* columns that text leaves out where the width is short */
     int n_minor;
     bool failed;

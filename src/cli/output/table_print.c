@@ -63,7 +63,7 @@ int clv_table_finish(clv_table *t, const clv_table_format *format)
     if (format->csv && t->n_lists > 0) {
         print_csv(t);
     } else if (format->json) {
-        json_dumpf(t->root, stdout, JSON_REAL_PRECISION(10));
+        json_dumpf(t->root, stdout, JSON_REAL_PRECISION(15));
         printf("\n");
     } else if (!format->csv) {
         clv_table_print_text(t, format->wide ? 0 : clv_terminal_width(stdout));

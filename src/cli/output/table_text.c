@@ -1,4 +1,5 @@
 /* table_text.c - text layout of a result table: aligned columns fitted to the terminal width, then fields. */
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -350,6 +351,11 @@ void clv_table_print_text(const clv_table *t, int width)
         print_head(t, json_object_get(t->root, t->head), width);
     for (int i = 0; i < t->n_lists; i++) {
         printf(i > 0 ? "\n" : "");
+        if (t->title[i]) {
+            size_t word = strcspn(t->title[i], " "), n = strlen(t->title[i]);
+            int at = printf("%.*s", (int)word, t->title[i]);
+            clv_print_wrapped(stdout, t->title[i] + word, n - word, at, GAP, width > 0 ? width : INT_MAX);
+        }
         print_rows(t, i, width);
     }
     print_fields(t, t->root, CLV_TABLE_ROOT, 0, width);

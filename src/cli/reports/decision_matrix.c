@@ -119,6 +119,9 @@ clv_status clv_decision_matrix_new(clv_table **out, const clv_plan_search *found
             if (find_cell(&c, found, &cells[i], tp))
                 add_cell(t, &c, &cells[i], tp, &model, machine, json);
     clv_table_list(t, "equations");
+    clv_table_title(t,
+                    "the textbook's equations, in 16 bits: state of a rank with DP, ZeRO-1 and FSDP; activations of a "
+                    "layer and sequence with TP, and with SP; seconds of a layer's forward all-reduces");
     for (int64_t tp = 1; tp <= devices && tp <= model.heads; tp++)
         if (devices % tp == 0)
             add_equations(t, tp, devices, base->seq, &model, machine);

@@ -26,6 +26,13 @@ int64_t clv_plan_tokens(const clv_plan_options *o)
     return o->batch * (o->mode == CLV_PLAN_MODE_DECODE ? 1 : o->seq);
 }
 
+bool clv_plan_report_is_published(const clv_plan_report *r)
+{
+    const clv_plan_options *o = &r->option->plan;
+    return r->machine.published_runs > 0 && strcmp(clv_plan_step(o), "training") == 0 &&
+           o->dtype == r->machine.published_dtype;
+}
+
 bool clv_plan_report_fits(const clv_plan_report *r, const clv_memory *memory)
 {
     return !r->limit.source || (double)memory->total <= r->limit.bytes;
@@ -151,11 +158,23 @@ static void add_first(clv_plan_report *r, const clv_plan_change *change)
         r->first[r->n_first++] = change;
 }
 
+int64_t clv_plan_change_ranks(const clv_plan_change *change)
+{
+    static const char option[] = "--mesh ";
+    clv_mesh mesh;
+    bool is_mesh = strncmp(change->option, option, strlen(option)) == 0;
+    return is_mesh && clv_mesh_parse(&mesh, change->option + strlen(option), NULL) == CLV_OK
+               ? clv_mesh_rank_count(&mesh)
+               : 0;
+}
+
+/* What suffices on the ranks that there are goes before what needs more. */
 static void choose_first(clv_plan_report *r)
 {
-    for (int i = 0; i < r->n_smaller; i++)
-        if (clv_plan_report_fits(r, &r->smaller[i].memory))
-            add_first(r, &r->smaller[i]);
+    for (int more = 0; more < 2; more++)
+        for (int i = 0; i < r->n_smaller; i++)
+            if (clv_plan_report_fits(r, &r->smaller[i].memory) && (clv_plan_change_ranks(&r->smaller[i]) > 0) == more)
+                add_first(r, &r->smaller[i]);
     if (r->n_first == 0 && r->n_smaller > 0)
         add_first(r, &r->smaller[0]);
     if (clv_plan_report_fits(r, &r->memory)) {

@@ -19,6 +19,9 @@ typedef struct clv_plan_change {
 
 enum { CLV_PLAN_FIRST = 2 };
 
+/* Ranks of a change of the mesh; 0: it is another change. */
+int64_t clv_plan_change_ranks(const clv_plan_change *change);
+
 typedef struct clv_plan_report {
     const clv_plan_option *option;
     const clv_program *program;        /* NULL: of an estimate */
@@ -49,6 +52,9 @@ clv_status clv_plan_report_estimate(clv_plan_report *out, const clv_plan_option 
 
 /* Whether a rank's memory is within the limit, or there is none. */
 bool clv_plan_report_fits(const clv_plan_report *report, const clv_memory *memory);
+
+/* Whether the machine's published runs are such steps, in such a dtype. */
+bool clv_plan_report_is_published(const clv_plan_report *report);
 
 /* "training", "prefill", "forward and backward", ... */
 const char *clv_plan_step(const clv_plan_options *options);

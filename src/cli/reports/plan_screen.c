@@ -19,7 +19,6 @@ enum {
     TITLE = 13,       /* columns of "memory", "time a step", "change first" */
     LABEL = 24,       /* of a row's label */
     AMOUNTS = 17,     /* of "10.5 GiB   12.5 %" */
-    COUNTS = 18,      /* of "320 x 280.0 GiB" */
     LEAST_BAR = 8,    /* columns of which a bar says something */
     MOST_BAR = 400,   /* columns */
     MOST_ROWS = 16,   /* of a section */
@@ -130,6 +129,22 @@ static void put_step(screen *s, const clv_plan_report *r)
     end_line(s, 2);
 }
 
+/* Published runs that say something of this plan: training steps in its dtype. Of few runs nine in ten are all. */
+static void put_published(screen *s, const clv_plan_report *r)
+{
+    enum { FEW = 5 };
+    const clv_machine_info *m = &r->machine;
+    const long long runs = (long long)m->published_runs;
+    if (!clv_plan_report_is_published(r))
+        return;
+    if (runs < FEW)
+        put(s, ": only %lld published run%s, by %s, within %.0f %%", runs, runs == 1 ? "" : "s", m->published_rules,
+            ceil(100 * m->published_error));
+    else
+        put(s, ": nine in ten of %lld published runs, by %s, within %.0f %%", runs, m->published_rules,
+            ceil(100 * m->published_error));
+}
+
 static void put_mesh(screen *s, const clv_plan_report *r)
 {
     char mesh[CLV_MESH_TEXT], text[CLV_FOUND_RULES_LINE];
@@ -149,9 +164,7 @@ static void put_mesh(screen *s, const clv_plan_report *r)
         return;
     put(s, "software ");
     put_name(s, r->machine.software);
-    if (r->machine.published_runs > 0)
-        put(s, ": nine in ten of %lld published runs within %.0f %%", (long long)r->machine.published_runs,
-            ceil(100 * r->machine.published_error));
+    put_published(s, r);
     end_line(s, 2);
 }
 
@@ -235,24 +248,36 @@ static void put_bar(screen *s, double begin, double end, double all, double limi
     }
 }
 
+/* "280.0 GiB in 320": bytes of all collectives of a row, and their number; "" where it has none. */
+static void print_collectives(char out[64], const row *r)
+{
+    char bytes[CLV_QUANTITY_TEXT];
+    clv_print_bytes(bytes, sizeof bytes, r->bytes);
+    snprintf(out, 64, r->count > 0 ? "%s in %lld" : "", bytes, (long long)r->count);
+}
+
 /* limit: of memory; 0: none. */
 static void put_rows(screen *s, const section *of, double all, double limit, bool seconds)
 {
     double scale = fmax(fmax(limit, all), 1e-300), at = 0;
-    bool counts = seconds && s->width >= 2 + LABEL + AMOUNTS + COUNTS + LEAST_BAR;
-    int before = 2 + LABEL + AMOUNTS + (counts ? COUNTS : 0) + 2, bar = s->width - before - 1;
+    char count[64];
+    int room = 0;
+    for (int i = 0; seconds && i < of->n; i++) {
+        print_collectives(count, &of->row[i]);
+        room = clv_text_width(count) + 2 > room ? clv_text_width(count) + 2 : room;
+    }
+    bool counts = seconds && s->width >= 2 + LABEL + AMOUNTS + room + LEAST_BAR;
+    int before = 2 + LABEL + AMOUNTS + (counts ? room : 0) + 2, bar = s->width - before - 1;
     bar = bar < MOST_BAR ? bar : MOST_BAR;
     for (int i = 0; i < of->n; i++) {
         const row *r = &of->row[i];
-        char amount[CLV_QUANTITY_TEXT], bytes[CLV_QUANTITY_TEXT], share[32], count[64] = "";
+        char amount[CLV_QUANTITY_TEXT], share[32];
         (seconds ? clv_print_seconds : clv_print_bytes)(amount, sizeof amount, r->amount);
         snprintf(share, sizeof share, "%.1f %%", 100 * r->amount / scale);
-        clv_print_bytes(bytes, sizeof bytes, r->bytes);
-        if (r->count > 0)
-            snprintf(count, sizeof count, "%lld x %s", (long long)r->count, bytes);
+        print_collectives(count, r);
         put(s, "  %-*s%9s%8s", LABEL, r->label, amount, share);
         if (counts)
-            put(s, "%*s", COUNTS, count);
+            put(s, "%*s", room, count);
         if (bar >= LEAST_BAR) {
             put(s, "  ");
             put_bar(s, at, at + r->amount, scale, limit, bar);
@@ -293,6 +318,8 @@ static void put_memory(screen *s, const clv_plan_report *r, int rows)
     if (limit > 0) {
         put(s, " of ");
         put_bytes(s, limit);
+        if (limit < r->machine.memory_bytes && r->limit.bytes == r->predicted.memory_bytes)
+            put(s, " (%.0f ranks on a device)", r->machine.memory_bytes / limit);
         put(s, total <= limit ? ": fits, " : ": does not fit, ");
         put_bytes(s, fabs(limit - total));
         put(s, total <= limit ? " spare" : " too much");
@@ -374,8 +401,17 @@ static void put_change(screen *s, const clv_plan_report *r, const clv_plan_chang
         put(s, ", %.0f %% less", 100 * (1 - change->seconds / r->predicted.seconds));
     } else {
         put_bytes(s, (double)change->memory.total);
-        put(s, clv_plan_report_fits(r, &change->memory) ? " a rank, fits" : " a rank, does not fit either");
+        put(s, " a rank");
+        if (clv_plan_change_ranks(change) > 0)
+            put(s, " of %lld", (long long)clv_plan_change_ranks(change));
+        put(s, clv_plan_report_fits(r, &change->memory) ? ", fits" : ", does not fit either");
     }
+}
+
+/* Whether no option suffices alone. */
+static bool needs_several(const clv_plan_report *r)
+{
+    return r->n_first > 0 && !clv_plan_report_fits(r, &r->memory) && !clv_plan_report_fits(r, &r->first[0]->memory);
 }
 
 static void put_changes(screen *s, const clv_plan_report *r)
@@ -383,6 +419,11 @@ static void put_changes(screen *s, const clv_plan_report *r)
     for (int i = 0; i < r->n_first; i++) {
         put(s, "%-*s", TITLE, i == 0 ? "change first" : "");
         put_change(s, r, r->first[i]);
+        end_line(s, TITLE);
+    }
+    if (needs_several(r)) {
+        put(s, "%-*s--search --devices %lld, which combines options", TITLE, "",
+            (long long)clv_mesh_rank_count(&r->option->mesh.mesh));
         end_line(s, TITLE);
     }
     if (r->n_first > 0)
@@ -412,7 +453,7 @@ void clv_plan_screen_print(const clv_plan_report *r)
         put_estimate(&s, r->estimate);
     keep_largest(&time, parts, MOST_PURPOSES, "other communication");
     /* beside the rows of memory: two titles, three empty lines, the rows of time, the changes, the last line */
-    int rows = LINES - s.lines - 2 - 3 - time.n - (r->n_first > 0 ? r->n_first : 1) - 1;
+    int rows = LINES - s.lines - 2 - 3 - time.n - (r->n_first > 0 ? r->n_first : 1) - needs_several(r) - 1;
     end_line(&s, 0);
     put_memory(&s, r, rows > 3 ? rows : 3);
     end_line(&s, 0);

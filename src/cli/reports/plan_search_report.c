@@ -9,14 +9,19 @@
 
 #include "cli/output/messages.h"
 #include "cli/reports/decision_matrix.h"
+#include "cli/reports/plan_report.h"
 
 /* ---- options ---- */
 
 clv_status clv_plan_search_check(const clv_plan_search_args *a, bool auto_rules, clv_error *err)
 {
-    const char *without = a->devices ? "--devices" : a->latency_limit ? "--latency-limit" : a->cost ? "--cost" : NULL;
     if (a->save && !a->search && !auto_rules)
         return clv_fail(err, CLV_EINVAL, "--save has no effect without --search or --rules auto");
+    const char *without = a->devices         ? "--devices"
+                          : a->latency_limit ? "--latency-limit"
+                          : a->cost          ? "--cost"
+                          : a->most          ? "--most"
+                                             : NULL;
     return a->search || a->matrix || !without ? CLV_OK
                                               : clv_fail(err, CLV_EINVAL, "%s has no effect without --search", without);
 }
@@ -112,10 +117,11 @@ void clv_plan_candidate_add_options(clv_table *t, const clv_plan_candidate *c, b
     clv_table_text(t, "options", n > 0 ? text + 1 : "");
 }
 
-/* Of 1e9 tokens, in hundredths. */
-static double cost_of_tokens(const clv_plan_candidate *c, double price)
+/* Of 1e9 tokens; text has hundredths. */
+static double cost_of_tokens(const clv_plan_candidate *c, double price, bool json)
 {
-    return rint(price * (double)clv_mesh_rank_count(c->mesh) / 3600 / c->tokens_per_s * 1e11) / 100;
+    double cost = price * (double)clv_mesh_rank_count(c->mesh) / 3600 / c->tokens_per_s * 1e9;
+    return json ? cost : rint(100 * cost) / 100;
 }
 
 /* The columns of both lists. */
@@ -134,15 +140,9 @@ static void add_candidate(clv_table *t, const clv_plan_candidate *c, const clv_p
     if (ranked)
         c->front ? clv_table_int(t, "front", c->front) : clv_table_null(t, "front");
     if (price > 0)
-        clv_table_real(t, "cost_per_1e9", cost_of_tokens(c, price));
+        clv_table_real(t, "cost_per_1e9", cost_of_tokens(c, price, json));
     clv_plan_candidate_add_options(t, c, a->latency_limit > 0, json);
     clv_table_text(t, "why", c->why);
-}
-
-const char *clv_plan_step_name(const clv_plan_option *o)
-{
-    static const char *const names[] = {"training", "forward", "forward and backward", "training", "prefill", "decode"};
-    return names[o->plan.model || o->plan.mode ? o->plan.mode : CLV_PLAN_MODE_FORWARD];
 }
 
 static void add_header(clv_table *t, const clv_plan_option *o, const clv_plan_search *found, int64_t devices)
@@ -153,7 +153,7 @@ static void add_header(clv_table *t, const clv_plan_option *o, const clv_plan_se
     clv_table_header(t, "search");
     clv_table_text(t, o->plan.model ? "model" : "block",
                    o->plan.model ? o->plan.model : clv_plan_block_name(o->plan.block));
-    clv_table_text(t, "step", clv_plan_step_name(o));
+    clv_table_text(t, "step", clv_plan_step(&o->plan));
     if (o->plan.batch > 0)
         clv_table_int(t, "batch", o->plan.batch);
     clv_table_int(t, "seq", o->plan.seq);
@@ -195,6 +195,9 @@ static clv_table *make_table(const clv_plan_option *o, const clv_plan_search *fo
     }
     add_front(t, found, a, price, json);
     add_header(t, o, found, clv_mesh_rank_count(c.mesh));
+    clv_table_root(t);
+    if (!json && clv_plan_search_count(found) == (a->most ? a->most : CLV_PLAN_SEARCH_MOST))
+        clv_table_text(t, "more", "--most N lists more layouts than these");
     add_notes(t, o);
     return t;
 }
@@ -236,7 +239,8 @@ clv_status clv_plan_search_report(clv_invocation *run, clv_plan_option *o, const
     clv_plan_search_options how = {.size = sizeof how,
                                    .devices = a->devices,
                                    .memory_limit = (double)memory_limit,
-                                   .latency_limit = a->latency_limit};
+                                   .latency_limit = a->latency_limit,
+                                   .most = (int)a->most};
     clv_plan_options base;
     clv_plan_search *found;
     clv_mesh mesh;
@@ -251,6 +255,9 @@ clv_status clv_plan_search_report(clv_invocation *run, clv_plan_option *o, const
     how.every_layout = a->matrix;
     CLV_TRY(clv_plan_search_run(&found, &how, err));
     clv_status status = a->matrix ? make_matrix(&run->table, o, found, &how, run->format.json, err) : CLV_OK;
+    clv_plan_candidate first = {.size = sizeof first};
+    if (a->matrix && memory_limit > 0 && clv_plan_search_at(found, 0, &first, NULL) == CLV_OK && !first.fits)
+        run->code = CLV_EXIT_FAILED; /* as that of a plan */
     if (!a->matrix)
         run->table = make_table(o, found, a, price, run->format.json);
     if (status == CLV_OK && a->save)

@@ -11,6 +11,7 @@ typedef struct clv_plan_search_args {
     const char *inventory; /* "8 hosts x 8"; NULL: not given, as the next ones */
     const char *cost, *save;
     double latency_limit; /* 0: not given */
+    int64_t most;         /* 0: not given */
 } clv_plan_search_args;
 
 #define CLV_PLAN_SEARCH_OPTIONS(a)                                                                                     \
@@ -28,6 +29,8 @@ typedef struct clv_plan_search_args {
             "--latency-limit", &(a)->latency_limit, 1e-9, 1e6, "S",                                                    \
             "with --search: most tokens/s of batches (up to --batch, 4096) whose step takes at most S seconds",        \
             .conflicts_with = "--train, --forward, --grad"),                                                           \
+        CLV_OPT_INT("--most", &(a)->most, 1, 100000, "N", "with --search: layouts that are listed (10)",               \
+                    .conflicts_with = "--matrix", .advanced = true),                                                   \
         CLV_OPT_STRING("--cost", &(a)->cost, "PRICE",                                                                  \
                        "with --search: of a device, 2.5/h; adds the price of 1e9 tokens"),                             \
         CLV_OPT_STRING("--save", &(a)->save, "FILE",                                                                   \
@@ -42,8 +45,6 @@ clv_status clv_plan_search_state_base(clv_plan_search_options *how, clv_plan_opt
                                       const clv_plan_option *option, clv_mesh *mesh, clv_error *err);
 /* Adds the options that give a candidate: columns in JSON, else those of the command line in one. */
 void clv_plan_candidate_add_options(clv_table *t, const clv_plan_candidate *c, bool searched_batch, bool json);
-/* "forward and backward", "training", ... */
-const char *clv_plan_step_name(const clv_plan_option *option);
 /* Refuses options of --search without it, but for --save with --rules auto. */
 clv_status clv_plan_search_check(const clv_plan_search_args *args, bool auto_rules, clv_error *err);
 /* Searches and fills run->table. memory_limit 0: the machine's. */

@@ -388,17 +388,38 @@ static clv_status search_layouts(clv_plan_search *s, clv_error *err)
 /* ---- ranking ---- */
 
 /* Prices candidate i of a list with all layers. */
-static void refine(clv_plan_search *s, void *arg, int i)
+static void refine_one(clv_plan_search *s, void *arg, int i)
 {
     candidate *c = ((candidate **)arg)[i];
     const clv_plan_options o = options_of(s, c);
-    layout *l = &s->layouts[c->layout];
     if (c->whole)
         return;
     c->whole = true;
     if (clv_price_refine(&c->price, &o, &s->space.shape, NULL) != CLV_OK)
         c->price.memory = (double)INFINITY;
     c->fits = fits(s, c);
+}
+
+/* Whether an estimate may be of what does not fit. All others would take minutes. */
+static bool is_doubtful(const clv_plan_search *s, const candidate *c)
+{
+    return !c->whole && c->price.memory > 0.9 * s->memory_limit;
+}
+
+static void refine_doubtful(clv_plan_search *s, void *arg, int i)
+{
+    if (is_doubtful(s, ((candidate **)arg)[i]))
+        refine_one(s, arg, i);
+}
+
+/* The same of a layout's best, in whose place another one may come. */
+static void refine(clv_plan_search *s, void *arg, int i)
+{
+    candidate *c = ((candidate **)arg)[i];
+    layout *l = &s->layouts[c->layout];
+    if (c->whole)
+        return;
+    refine_one(s, arg, i);
     if (!c->fits && !s->exhaustive && s->latency_limit == 0)
         search_microbatches(s, l); /* c may have moved */
     find_best(s, l);
@@ -430,6 +451,15 @@ static void keep_ranked(clv_plan_search *s)
     s->n_ranked = kept;
 }
 
+/* Of a layout in which nothing fits: the candidate that needs the least memory is priced with all layers. */
+static void refine_least(clv_plan_search *s, void *arg, int i)
+{
+    (void)arg;
+    layout *l = &s->layouts[i];
+    for (candidate *c; l->best < 0 && l->n > 0 && !(c = least_memory(l))->whole; find_best(s, l))
+        refine_one(s, &c, 0);
+}
+
 /* Of layouts in which nothing fits the candidate that needs the least memory, after the others. */
 static void add_unfit(clv_plan_search *s)
 {
@@ -440,8 +470,8 @@ static void add_unfit(clv_plan_search *s)
             continue;
         candidate *least = least_memory(l);
         char bytes[CLV_QUANTITY_TEXT];
-        clv_print_bytes(bytes, sizeof bytes, least->price.memory);
-        snprintf(least->why, sizeof least->why, "needs %s", bytes);
+        clv_print_bytes(bytes, sizeof bytes, least->price.memory - s->memory_limit);
+        snprintf(least->why, sizeof least->why, "%s too much", bytes);
         int k = s->n_ranked++;
         for (; k > first && s->ranked[k - 1]->price.memory > least->price.memory; k--)
             s->ranked[k] = s->ranked[k - 1];
@@ -496,10 +526,20 @@ static clv_status find_front(clv_plan_search *s, clv_error *err)
     s->front = calloc(n + 1, sizeof(candidate *));
     if (!s->front)
         return clv_fail_memory(err, "the front of a search", n * sizeof(candidate *));
-    for (int i = 0; i < s->n_layouts; i++)
-        for (int k = 0; k < s->layouts[i].n; k++)
-            s->front[s->n_front++] = &s->layouts[i].item[k];
-    keep_front(s);
+    for (bool again = true; again;) {
+        s->n_front = 0;
+        for (int i = 0; i < s->n_layouts; i++)
+            for (int k = 0; k < s->layouts[i].n; k++) {
+                s->layouts[i].item[k].front = 0;
+                s->front[s->n_front++] = &s->layouts[i].item[k];
+            }
+        keep_front(s);
+        again = false;
+        for (int i = 0; i < s->n_front; i++)
+            again = again || is_doubtful(s, s->front[i]);
+        if (again)
+            run_all(s, refine_doubtful, s->front, s->n_front);
+    }
     for (int i = 0; i < s->n_front; i++) {
         candidate *c = s->front[i];
         if (s->n_ranked > 0 && c != s->ranked[0] && !c->why[0])
@@ -720,10 +760,13 @@ static clv_status search(clv_plan_search *s, const clv_plan_search_options *opti
     CLV_TRY(list_layouts(s, err));
     CLV_TRY(search_layouts(s, err));
     rank(s);
+    if (s->every_layout) {
+        run_all(s, refine_least, NULL, s->n_layouts);
+        rank(s); /* something may fit after all */
+        add_unfit(s);
+    }
     if (s->n_ranked == 0)
         return fail_unfit(s, err);
-    if (s->every_layout)
-        add_unfit(s);
     return find_front(s, err);
 }
 

@@ -70,8 +70,11 @@ clv_status clv_saved_plan_write(const clv_saved_plan *plan, const char *path, cl
 
 static clv_status read_reshard(clv_saved_plan *plan, const json_t *document, const char *where, clv_error *err)
 {
-    const char *name = clv_reshard_after_forward_name(CLV_RESHARD_WEIGHTS);
-    CLV_TRY(clv_json_get_string(&name, document, "reshard_after_forward", CLV_JSON_OPTIONAL, where, err));
+    const json_t *given = json_object_get(document, "reshard_after_forward");
+    const char *name = given ? json_string_value(given) : clv_reshard_after_forward_name(CLV_RESHARD_WEIGHTS);
+    if (!name)
+        return clv_fail(err, CLV_EFORMAT,
+                        "%s: \"reshard_after_forward\" is no text; valid: \"weights\", \"all\", \"none\"", where);
     for (clv_reshard_after_forward r = CLV_RESHARD_WEIGHTS; r <= CLV_RESHARD_NONE; r++)
         if (strcmp(name, clv_reshard_after_forward_name(r)) == 0) {
             plan->reshard_after_forward = r;

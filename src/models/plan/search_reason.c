@@ -53,5 +53,6 @@ void clv_search_reason(char out[CLV_SEARCH_REASON], const clv_price *price, int6
         return;
     }
     clv_print_seconds(seconds, sizeof seconds, growth);
-    snprintf(out, CLV_SEARCH_REASON, "%.*f %% slower: +%s %s", slower < 0.1, 100 * slower, seconds, parts[most]);
+    snprintf(out, CLV_SEARCH_REASON, "%.*f %% slower%s: +%s %s", slower < 0.1, 100 * slower,
+             sequences == best_sequences ? "" : " a sequence", seconds, parts[most]);
 }

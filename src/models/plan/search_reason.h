@@ -7,7 +7,8 @@
 enum { CLV_SEARCH_REASON = 96 };
 
 /* Writes "11 % slower: +6.2 s weight gathers, network", by the part of the seconds that grew most.
- * sequences, best_sequences: how many the steps process; seconds are compared for equally many. */
+ * sequences, best_sequences: how many the steps process; seconds are compared for equally many, as the sentence
+ * then says. */
 void clv_search_reason(char out[CLV_SEARCH_REASON], const clv_price *price, int64_t sequences, const clv_price *best,
                        int64_t best_sequences);
 

@@ -116,7 +116,9 @@ clv_status clv_machine_get_info(const clv_machine *machine, clv_machine_info *ou
                                    .k_half = m->k_half,
                                    .traffic_factor = m->traffic_factor,
                                    .published_runs = m->published_runs,
-                                   .published_error = m->published_error};
+                                   .published_error = m->published_error,
+                                   .published_dtype = m->published_dtype,
+                                   .published_rules = m->published_rules};
     return clv_struct_copy_out(out, sizeof info, sizeof info, &info, __func__, err);
 }
 

@@ -40,6 +40,8 @@ struct clv_machine {
     double logit_bytes, split_logit_bytes, score_bytes, fragmentation; /* memory beside the program */
     int64_t published_runs;
     double published_error;
+    clv_dtype published_dtype;
+    char published_rules[96];
     bool activations_overlap, weights_overlap; /* which collectives run while ops run */
     bool through_root; /* of each collective: one rank of a group receives and sends everything */
     double flops_per_s[CLV_DTYPE_COUNT];

@@ -11,6 +11,8 @@
 #include "base/error.h"
 #include "io/files/file.h"
 #include "io/json/json.h"
+#include "ops/builtin_ops.h"
+#include "program/reshard_step.h"
 #include "program/shipped_machines.h"
 
 enum { FILE_LIMIT = 4 << 20 };
@@ -87,6 +89,39 @@ static clv_status positive(double *out, const json_t *object, const char *key, c
     return clv_json_get_real(out, object, key, need, 1e-12, 1e30, where, err);
 }
 
+/* Whether so many edits make one name the other. */
+static bool is_near(const char *a, const char *b, int edits)
+{
+    while (*a && *a == *b) {
+        a++;
+        b++;
+    }
+    if (!*a || !*b)
+        return (int)(strlen(a) + strlen(b)) <= edits;
+    return edits > 0 &&
+           (is_near(a + 1, b + 1, edits - 1) || is_near(a + 1, b, edits - 1) || is_near(a, b + 1, edits - 1));
+}
+
+/* A name that is nearly one of the library's is a slip; any other one may be an op of the caller's own. */
+static clv_status check_op(const char *op, const char *where, clv_error *err)
+{
+    enum { SHORT = 6, EDITS = 2 };
+#define OP_NAME(name)                         #name,
+#define STEP_NAME(code, name, reduces, moves) name,
+    static const char *const builtin[] = {CLV_BUILTIN_OPS(OP_NAME) CLV_STEP_TABLE(STEP_NAME)};
+#undef OP_NAME
+#undef STEP_NAME
+    const char *near = NULL;
+    for (size_t i = 0; i < sizeof builtin / sizeof *builtin; i++) {
+        if (strcmp(op, builtin[i]) == 0)
+            return CLV_OK;
+        if (strlen(builtin[i]) >= SHORT && is_near(op, builtin[i], EDITS))
+            near = builtin[i];
+    }
+    return near ? clv_fail(err, CLV_EFORMAT, "%s: no op is named \"%.64s\"; did you mean \"%s\"?", where, op, near)
+                : CLV_OK;
+}
+
 static clv_status read_points(clv_rate *rate, const json_t *list, const char *what, const char *where, clv_error *err)
 {
     size_t n = json_array_size(list);
@@ -143,6 +178,13 @@ static clv_status read_flops(clv_machine *p, const json_t *document, const char 
     snprintf(inside, sizeof inside, "%.255s: \"flops_per_s\"", where);
     if (!flops)
         return clv_fail(err, CLV_EFORMAT, "%s: \"flops_per_s\" is missing", where);
+    CLV_TRY(clv_json_check_object(flops, inside, err));
+    for (void *at = json_object_iter((json_t *)flops); at; at = json_object_iter_next((json_t *)flops, at)) {
+        clv_error why = {0};
+        clv_dtype unused;
+        if (clv_dtype_parse(&unused, json_object_iter_key(at), &why) != CLV_OK)
+            return clv_fail(err, CLV_EFORMAT, "%s: %s", inside, why.message);
+    }
     CLV_TRY(positive(&p->flops_per_s[CLV_F32], flops, "f32", CLV_JSON_REQUIRED, inside, err));
     for (int d = 0; d < CLV_DTYPE_COUNT; d++) {
         p->flops_per_s[d] = p->flops_per_s[CLV_F32];
@@ -159,6 +201,7 @@ static clv_status read_rates(clv_rates *out, const json_t *ops, const char *wher
         CLV_TRY(clv_json_check_object(ops, where, err));
     json_object_foreach((json_t *)ops, op, by_dtype)
     {
+        CLV_TRY(check_op(op, where, err));
         json_object_foreach(by_dtype, dtype, list)
         {
             if (strlen(op) >= CLV_MACHINE_NAME)
@@ -193,6 +236,7 @@ static clv_status read_factors(clv_op_factors *out, const json_t *document, cons
         if (out->n == CLV_MAX_OP_FACTORS || strlen(op) >= CLV_MACHINE_NAME)
             return clv_fail(err, CLV_ELIMIT, "%s: valid: at most %d ops, whose names have at most %d bytes", inside,
                             CLV_MAX_OP_FACTORS, CLV_MACHINE_NAME - 1);
+        CLV_TRY(check_op(op, inside, err));
         memcpy(out->item[out->n].op, op, strlen(op) + 1);
         CLV_TRY(
             clv_json_get_real(&out->item[out->n++].factor, factors, op, CLV_JSON_REQUIRED, 1e-3, most, inside, err));
@@ -202,12 +246,20 @@ static clv_status read_factors(clv_op_factors *out, const json_t *document, cons
 
 static clv_status read_published(clv_machine *p, const json_t *document, const char *where, clv_error *err)
 {
+    static const char *const keys[] = {"runs", "error", "dtype", "rules"};
     const json_t *published = json_object_get(document, "published");
+    const char *dtype = "bf16", *rules = "";
+    clv_error why = {0};
     char inside[320];
     snprintf(inside, sizeof inside, "%.255s: \"published\"", where);
     if (!published)
         return CLV_OK;
-    CLV_TRY(clv_json_check_object(published, inside, err));
+    CLV_TRY(check_keys(published, keys, sizeof keys / sizeof *keys, inside, err));
+    CLV_TRY(clv_json_get_string(&dtype, published, "dtype", CLV_JSON_OPTIONAL, inside, err));
+    CLV_TRY(clv_json_get_string(&rules, published, "rules", CLV_JSON_OPTIONAL, inside, err));
+    if (clv_dtype_parse(&p->published_dtype, dtype, &why) != CLV_OK)
+        return clv_fail(err, CLV_EFORMAT, "%s: %s", inside, why.message);
+    snprintf(p->published_rules, sizeof p->published_rules, "%s", rules);
     CLV_TRY(clv_json_get_int(&p->published_runs, published, "runs", CLV_JSON_REQUIRED, 1, 1 << 20, inside, err));
     return clv_json_get_real(&p->published_error, published, "error", CLV_JSON_REQUIRED, 0, 10, inside, err);
 }
@@ -217,6 +269,8 @@ static clv_status from_json(clv_machine *p, const json_t *document, const char *
     const char *name = NULL, *overlap = "all", *collectives = "ranks";
     CLV_TRY(check_keys(document, valid, sizeof valid / sizeof *valid, where, err));
     CLV_TRY(clv_json_get_string(&name, document, "name", CLV_JSON_REQUIRED, where, err));
+    if (!*name)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"name\" is empty; valid: 1 to %zu bytes", where, sizeof p->name - 1);
     if (strlen(name) >= sizeof p->name)
         return clv_fail(err, CLV_EFORMAT, "%s: \"name\" has %zu bytes; valid: at most %zu", where, strlen(name),
                         sizeof p->name - 1);
@@ -302,6 +356,29 @@ static clv_status apply_software(clv_machine *p, json_t *document, const char *n
     return json_object_update_recursive(document, entry) == 0 ? CLV_OK : clv_fail_memory(err, where, sizeof *p);
 }
 
+/* Entries of "software" are read with the profile, though another one is in use. */
+static clv_status check_values(const json_t *document, const char *where, clv_error *err)
+{
+    const char *name;
+    json_t *entry;
+    clv_status status = CLV_OK;
+    json_object_foreach(json_object_get(document, "software"), name, entry)
+    {
+        char inside[320];
+        clv_machine *unused = calloc(1, sizeof *unused);
+        json_t *changed = json_deep_copy(document);
+        snprintf(inside, sizeof inside, "%.200s: \"software\": \"%.64s\"", where, name);
+        status = unused && changed && json_object_update_recursive(changed, entry) == 0
+                     ? from_json(unused, changed, inside, err)
+                     : clv_fail_memory(err, inside, sizeof *unused);
+        json_decref(changed);
+        clv_machine_free(unused);
+        if (status != CLV_OK)
+            break;
+    }
+    return status;
+}
+
 static clv_status parse_profile(clv_machine **out, const char *json, size_t size, const char *software,
                                 const char *where, clv_error *err)
 {
@@ -316,6 +393,8 @@ static clv_status parse_profile(clv_machine **out, const char *json, size_t size
             status = apply_software(m, document, software, where, err);
         if (status == CLV_OK)
             status = from_json(m, document, where, err);
+        if (status == CLV_OK)
+            status = check_values(document, where, err);
         json_decref(document);
     }
     if (status == CLV_OK)
