@@ -178,6 +178,8 @@ def korthikanti(row):
     """arXiv:2205.05198, figure 7: activations of a step, of those with tensor parallelism alone. Its selective
     recomputation recomputes the scores, its sequence parallelism gathers again; 16 sequences, so that activations are
     most of the peak."""
+    if row['metric'] != 'activation_memory_percent_of_TP_baseline':
+        raise NotPlanned(row['metric'])
     model, tp, how = row['model'], row['parallelism']['tp'], row['recompute']
     if row['parallelism']['pp'] > 1:
         raise NotPlanned(f"pp {row['parallelism']['pp']}")

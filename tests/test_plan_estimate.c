@@ -322,7 +322,7 @@ static void test_refused(void **state)
                    CLV_SCHEDULE_DEFAULT, 2);
     expect_refused("virtual stages; valid", CLV_EINVAL, model, "pipe=2", CLV_SCHEDULE_GPIPE, 2);
     expect_refused("schedule gpipe; valid: with an axis pipe", CLV_EINVAL, model, "context=2", CLV_SCHEDULE_GPIPE, 0);
-    expect_refused("llama has no experts", CLV_EINVAL, model, "expert=2", CLV_SCHEDULE_DEFAULT, 0);
+    expect_refused("this model has none", CLV_EINVAL, model, "expert=2", CLV_SCHEDULE_DEFAULT, 0);
     expect_refused("context 3 does not divide", CLV_EINVAL, model, "context=3", CLV_SCHEDULE_DEFAULT, 0);
     expect_refused("context 512 does not divide", CLV_EINVAL, model, "context=512", CLV_SCHEDULE_DEFAULT, 0);
     expect_refused("expert 3 does not divide", CLV_EINVAL, moe, "expert=3", CLV_SCHEDULE_DEFAULT, 0);
@@ -330,8 +330,12 @@ static void test_refused(void **state)
     expect_refused("no axis 'X'", CLV_EAXIS, model, "pipe=2,X=2", CLV_SCHEDULE_DEFAULT, 0);
     expect_refused("are neighbours", CLV_EAXIS, model, "pipe=2,data=2,model=2,context=2", CLV_SCHEDULE_DEFAULT, 0);
     expect_refused("for 8 data ranks", CLV_EINVAL, model, "pipe=2,data=8", CLV_SCHEDULE_DEFAULT, 0);
+    assert_string_equal(clv_plan_schedule_name((clv_plan_schedule)99), "unknown");
+    assert_string_equal(clv_context_exchange_name(CLV_CONTEXT_ALL_TO_ALL), "all-to-all");
     clv_mesh mesh;
     must(clv_mesh_parse(&mesh, "pipe=2,data=2", &err), &err);
+    assert_true(clv_plan_needs_estimate(&mesh, NULL, false));
+    assert_true(clv_plan_needs_estimate(NULL, moe, true) && !clv_plan_needs_estimate(NULL, moe, false));
     clv_axis_rules rules;
     err = (clv_error){0};
     assert_int_equal(clv_axis_rules_preset(&rules, "fsdp", &mesh, &err), CLV_EAXIS);

@@ -50,6 +50,12 @@ static const clv_op_def same = {
     .name = "test.same", .min_in = 1, .max_in = 1, .n_out = 1, .shape = same_shape, .rule = by_elements, .run = leave};
 static const clv_type vector = {CLV_F32, 1, {4}};
 
+static clv_status estimate(clv_plan_estimate *o)
+{
+    const clv_plan_options plan = {.model = clv_model_folder(model), .batch = 1, .seq = 4};
+    return clv_plan_estimate_step(o, &(clv_plan_estimate_options){.plan = &plan}, &err);
+}
+
 static clv_graph *begin(void)
 {
     clv_graph_free(own_graph);
@@ -112,6 +118,7 @@ static const clv_model_graph_options row = {.batch = 1, .seq = 4};
     X(clv_generator_options, clv_generator_new(MADE(clv_generator), model, o, &err))                                   \
     X(clv_generate_options, clv_generate(MADE(clv_generation), generator, (const char *[]){"a"}, 1, o, &err))          \
     X(clv_attention_options, (clv_attention(begin(), q, kv, o), built()))                                              \
+    X(clv_router_options, (clv_router(begin(), x, o, &(clv_value){0}, &(clv_value){0}), built()))                      \
     X(clv_adamw_options, (clv_adamw(begin(), w, w, lr, step, o), built()))                                             \
     X(clv_sgd_options, (clv_sgd(begin(), w, w, lr, o), built()))                                                       \
     X(clv_lion_options, (clv_lion(begin(), w, w, lr, o), built()))                                                     \
@@ -124,10 +131,12 @@ static const clv_model_graph_options row = {.batch = 1, .seq = 4};
     X(clv_model_graph_options, model_graph(o, NULL))                                                                   \
     X(clv_update_options, model_graph(&row, o))                                                                        \
     X(clv_import_options, clv_import_stablehlo(begin(), imported, o, &err))                                            \
+    X(clv_experts_options, (clv_parallel_experts(begin(), x, NULL, o), built()))                                       \
     X(clv_linear_options, (clv_column_parallel_linear(begin(), x, 4, NULL, o), built()))                               \
     X(clv_op_def, clv_op_register(o, &err))                                                                            \
     X(clv_op_check_options, clv_op_check(&same, NULL, &vector, 1, o, NULL, &err))                                      \
     X(clv_plan_options, clv_plan_compile(MADE(clv_program), o, &err))                                                  \
+    X(clv_plan_estimate_options, clv_plan_estimate_step(&(clv_plan_estimate){0}, o, &err))                             \
     X(clv_plan_search_options, clv_plan_search_run(MADE(clv_plan_search), o, &err))                                    \
     X(clv_saved_plan, clv_saved_plan_write(o, in_folder("plan.json"), &err))                                           \
     X(clv_compile_options, clv_compile(MADE(clv_program), begin(), o, &err))                                           \
@@ -143,6 +152,8 @@ static const clv_model_graph_options row = {.batch = 1, .seq = 4};
 /* X(type, a call that fills it): each struct of results. */
 #define RESULTS(X)                                                                                                     \
     X(clv_tensor_info, clv_checkpoint_tensor(checkpoint, 0, o, &err))                                                  \
+    X(clv_found_rules, clv_plan_find_rules(o, &(clv_plan_options){.block = CLV_PLAN_BLOCK_FFN}, 0, &err))              \
+    X(clv_plan_estimate, estimate(o))                                                                                  \
     X(clv_corpus_info, clv_corpus_tokenize(o, in_folder("tokens"), &text, 1, NULL, &err))                              \
     X(clv_mlm_masking, clv_model_mlm_masking(o, model, NULL, &err))                                                    \
     X(clv_data_info, clv_data_get_info(data, o, &err))                                                                 \

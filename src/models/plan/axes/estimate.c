@@ -82,7 +82,6 @@ static clv_status check_plan(const clv_plan_options *plan, clv_error *err)
     if (plan->rules || plan->sp)
         return clv_fail(err, CLV_EINVAL, "stages, context and experts: valid are the rules of a preset, not %s",
                         plan->sp ? "sp" : "others");
-    CLV_TRY(clv_require(plan->mesh != NULL, "clv_plan_estimate_step", "a mesh", err));
     CLV_TRY(clv_mesh_check(plan->mesh, err));
     if (clv_mesh_rank_count(plan->mesh) > CLV_PLAN_MAX_RANKS)
         return clv_fail(err, CLV_ELIMIT, "%lld ranks; valid: at most %d", (long long)clv_mesh_rank_count(plan->mesh),
@@ -464,7 +463,8 @@ static clv_mesh without_single(const clv_mesh *mesh)
     clv_mesh kept = {0};
     for (int a = 0; a < mesh->n_axes; a++) {
         const char *name = mesh->axis[a].name;
-        if (strcmp(name, "pipe") != 0 && strcmp(name, "context") != 0 && strcmp(name, "expert") != 0)
+        const bool planned = strcmp(name, "pipe") == 0 || strcmp(name, "context") == 0 || strcmp(name, "expert") == 0;
+        if (mesh->axis[a].size > 1 || !planned)
             kept.axis[kept.n_axes++] = mesh->axis[a];
     }
     return kept;
@@ -505,6 +505,7 @@ static clv_status estimate_program(clv_plan_estimate *out, estimate *e, clv_erro
 clv_status clv_plan_estimate_step(clv_plan_estimate *out, const clv_plan_estimate_options *options, clv_error *err)
 {
     static const char call[] = "clv_plan_estimate_step";
+    static const clv_mesh alone = {0};
     estimate e = {0};
     clv_plan_estimate result = {.model.size = sizeof result.model,
                                 .predicted.size = sizeof result.predicted,
@@ -513,6 +514,7 @@ clv_status clv_plan_estimate_step(clv_plan_estimate *out, const clv_plan_estimat
     CLV_TRY(clv_options_copy_in(&e.how, sizeof e.how, sizeof e.how, options, call, err));
     CLV_TRY(clv_require(e.how.plan != NULL, call, "a plan", err));
     CLV_TRY(clv_plan_parse_options(&e.plan, e.how.plan, call, err));
+    e.plan.mesh = e.plan.mesh ? e.plan.mesh : &alone;
     CLV_TRY(check_plan(&e.plan, err));
     e.plan.compile.explain = NULL;
     e.plan.compile.keep_decisions = false;
