@@ -204,8 +204,9 @@ def published(scored: list[dict]) -> dict[tuple[str, str], dict]:
     for key, of in rows.items():
         errors = sorted(abs(s["ratio"] - 1) for s in of)
         dtype, = {s["task"]["dtype"] for s in of}
+        rules = {r if isinstance(r := s["task"]["rules"], str) else "own rules" for s in of}
         out[key] = {"runs": len(of), "error": round(errors[math.ceil(0.9 * len(of)) - 1], 2), "dtype": dtype,
-                    "rules": ", ".join(sorted({r if isinstance(r := s["task"]["rules"], str) else "own rules" for s in of}))}
+                    "rules": ", ".join(sorted(rules))}
     return out
 
 

@@ -245,7 +245,7 @@ static void test_experts(void **state)
                                        "the input of the experts is stated as whole on every rank"};
     for (int i = 0; i < 2; i++)
         cli_expect(0, says[i], "explain -m {g}/mixtral --seq 16 --batch 4 --mesh expert=2,model=2 --json%s",
-                   i == 0 ? " --op layers.0.mlp.experts" : "");
+                   i == 0 ? " --op layers.0.mlp.experts" : " --op layers.0.mlp.constraint");
 }
 
 /* What is reduced over data ranks is the gradient of a bias, not of a reshape. */

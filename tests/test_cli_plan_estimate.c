@@ -21,7 +21,8 @@ static void test_planned_not_run(void **state)
     cli_expect(0, "\"planned_not_run\": {", STAGES "--json");
     cli_expect(0, "\"schedule\": \"zero-bubble\"", STAGES "--schedule zero-bubble --json");
     cli_expect(0, "context by", "plan -m {g}/llama --mesh data=2,context=2 --batch 8 --seq 16");
-    cli_expect(2, "splits the experts of a mixture, and this model has none", "plan -m {g}/llama --mesh expert=2 --batch 8 --seq 16");
+    cli_expect(2, "splits the experts of a mixture, and this model has none",
+               "plan -m {g}/llama --mesh expert=2 --batch 8 --seq 16");
     cli_expect(2, "stages for 2 layers", "plan -m {g}/llama --mesh pipe=8 --batch 8 --seq 16");
     cli_expect(2, "context 3 does not divide", "plan -m {g}/llama --mesh context=3 --batch 8 --seq 16");
     cli_expect(2, "valid: with an axis pipe", "plan -m {g}/llama --schedule gpipe --batch 8 --seq 16");

@@ -142,6 +142,17 @@ static void packed_dot(clv_graph *graph, clv_dtype dtype, int64_t rows)
     clv_prepacked_dot(graph, input(graph, "x", dtype, DIMS(rows, in)), input(graph, "w", dtype, DIMS(70, in, 16)), 1);
 }
 
+/* With gradients. */
+static void experts(clv_graph *graph, clv_dtype dtype, int64_t rows)
+{
+    const clv_dtype weights_dtype = dtype == CLV_F64 ? CLV_F64 : CLV_F32;
+    clv_value all[] = {input(graph, "x", dtype, DIMS(rows, 6)), input(graph, "weights", weights_dtype, DIMS(rows, 2)),
+                       input(graph, "gate_up", dtype, DIMS(3, 6, 2, 5)), input(graph, "down", dtype, DIMS(3, 5, 6))};
+    clv_value ids = input(graph, "ids", CLV_I32, DIMS(rows, 2)), d[4];
+    clv_value out = clv_experts(graph, all[0], ids, all[1], all[2], all[3], CLV_SILU);
+    clv_gradients(graph, out, out, all, 4, d);
+}
+
 /* Runs the check on the graph's ops; marks those that were seen. */
 static void check_graph(clv_graph *graph, random_source *r, bool *seen)
 {
@@ -173,6 +184,9 @@ static void test_what_is_asked_for_grows_with_every_extent(void **state)
         for (int64_t rows = 1; rows <= 65; rows = rows == 3 ? 65 : rows + 1) {
             clv_graph *graph = new_graph();
             attention(graph, dtypes[t], 2, rows, rows % 2 + 1);
+            check_graph(graph, &r, seen);
+            graph = new_graph();
+            experts(graph, dtypes[t], rows);
             check_graph(graph, &r, seen);
         }
     for (int i = 0; i < DTYPES * 2 * 6; i++) {

@@ -23,7 +23,7 @@
  * microbatches from four and five; the ranked candidates, and those of the front that need more than nine tenths of
  * the limit, are then compiled with all layers.
  *
- * Not searched: pipeline, context and expert parallelism, which the library does not have.
+ * Not searched: an axis `expert`, and the axes that are planned, not run (cleave/plan_estimate.h).
  *
  * Thread-safe; a clv_plan_search is immutable.
  */

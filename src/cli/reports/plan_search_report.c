@@ -93,30 +93,6 @@ static void add_notes(clv_table *t, const clv_plan_option *o)
     clv_table_text(t, "not_searched", "pipeline, context and expert parallelism");
 }
 
-void clv_plan_candidate_add_options(clv_table *t, const clv_plan_candidate *c, bool searched_batch, bool json)
-{
-    char text[160] = "";
-    size_t size = sizeof text, n = 0;
-    if (json) {
-        clv_table_int(t, "batch", c->batch);
-        clv_table_int(t, "accumulate", c->accumulate);
-        clv_table_text(t, "recompute", clv_recompute_name(c->recompute));
-        clv_table_text(t, "reshard_after_forward", clv_reshard_after_forward_name(c->reshard_after_forward));
-        return;
-    }
-    if (searched_batch)
-        n += (size_t)snprintf(text + n, size - n, " --batch %lld", (long long)c->batch);
-    if (c->accumulate > 1)
-        n += (size_t)snprintf(text + n, size - n, " --accumulate %lld", (long long)c->accumulate);
-    if (c->recompute)
-        n += (size_t)snprintf(text + n, size - n, " --recompute %s", clv_recompute_name(c->recompute));
-    if (c->reshard_after_forward)
-        n += (size_t)snprintf(text + n, size - n, " %s",
-                              c->reshard_after_forward == CLV_RESHARD_ALL ? "--reshard-after-forward"
-                                                                          : "--keep-gathered");
-    clv_table_text(t, "options", n > 0 ? text + 1 : "");
-}
-
 /* Of 1e9 tokens; text has hundredths. */
 static double cost_of_tokens(const clv_plan_candidate *c, double price, bool json)
 {
