@@ -17,15 +17,15 @@ static clv_error err;
 
 /* Small models of each family, with KV heads that are fewer where the family has that. */
 static const char *const families[] = {
-    "\"model_type\":\"llama\",\"hidden_size\":256,\"num_hidden_layers\":3,\"intermediate_size\":512,"
-    "\"vocab_size\":1024,\"num_attention_heads\":8,\"num_key_value_heads\":2,\"max_position_embeddings\":512,"
-    "\"rms_norm_eps\":1e-5,\"hidden_act\":\"silu\",\"tie_word_embeddings\":false",
-    "\"model_type\":\"qwen2\",\"hidden_size\":256,\"num_hidden_layers\":3,\"intermediate_size\":512,"
-    "\"vocab_size\":1000,\"num_attention_heads\":8,\"num_key_value_heads\":4,\"max_position_embeddings\":512,"
-    "\"rms_norm_eps\":1e-5,\"hidden_act\":\"silu\"",
+    ("\"model_type\":\"llama\",\"hidden_size\":256,\"num_hidden_layers\":3,\"intermediate_size\":512,"
+     "\"vocab_size\":1024,\"num_attention_heads\":8,\"num_key_value_heads\":2,\"max_position_embeddings\":512,"
+     "\"rms_norm_eps\":1e-5,\"hidden_act\":\"silu\",\"tie_word_embeddings\":false"),
+    ("\"model_type\":\"qwen2\",\"hidden_size\":256,\"num_hidden_layers\":3,\"intermediate_size\":512,"
+     "\"vocab_size\":1000,\"num_attention_heads\":8,\"num_key_value_heads\":4,\"max_position_embeddings\":512,"
+     "\"rms_norm_eps\":1e-5,\"hidden_act\":\"silu\""),
     "\"model_type\":\"gpt2\",\"n_embd\":192,\"n_layer\":3,\"n_head\":6,\"vocab_size\":500,\"n_positions\":512",
-    "\"model_type\":\"bert\",\"hidden_size\":128,\"num_hidden_layers\":3,\"intermediate_size\":512,"
-    "\"vocab_size\":256,\"num_attention_heads\":4,\"max_position_embeddings\":512,\"type_vocab_size\":2",
+    ("\"model_type\":\"bert\",\"hidden_size\":128,\"num_hidden_layers\":3,\"intermediate_size\":512,"
+     "\"vocab_size\":256,\"num_attention_heads\":4,\"max_position_embeddings\":512,\"type_vocab_size\":2"),
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 

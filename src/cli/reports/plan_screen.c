@@ -252,8 +252,10 @@ static void put_bar(screen *s, double begin, double end, double all, double limi
 static void print_collectives(char out[64], const row *r)
 {
     char bytes[CLV_QUANTITY_TEXT];
+    out[0] = '\0';
     clv_print_bytes(bytes, sizeof bytes, r->bytes);
-    snprintf(out, 64, r->count > 0 ? "%s in %lld" : "", bytes, (long long)r->count);
+    if (r->count > 0)
+        snprintf(out, 64, "%s in %lld", bytes, (long long)r->count);
 }
 
 /* limit: of memory; 0: none. */
