@@ -15,7 +15,7 @@ have() { command -v "$1" >/dev/null || { without+=" $1"; return 1; }; }
 # ---- commands and options, as --help has them ----
 commands() { "$build/cleave" "$@" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'; }
 options() { "$build/cleave" "$@" --help all | sed -n '/^Options:/,$s/^  \(-.*\)/\1/p' | sed 's/  .*//' |
-    grep -o -- '-[-a-z0-9]*[a-z0-9]' | grep -v '^--*$'; }
+    grep -oE -- '(^|[ ,|])-[-a-z0-9]*[a-z0-9]' | sed 's/^[ ,|]//' | grep -v '^--*$'; }
 paths=()
 for command in $(commands); do
     [ "$command" = bench ] || paths+=("$command")
