@@ -273,8 +273,7 @@ static clv_status gather_run(const clv_call *call, clv_error *err)
         find_start(start, &p, index, true);
         memcpy((char *)out->data + (size_t)i * size,
                (const char *)x->data + (size_t)element_of_x(&p, start, index) * size, (size_t)run * size);
-        for (int d = rows ? last - 1 : last; d >= 0 && ++index[d] == out->shape[d]; d--)
-            index[d] = 0;
+        clv_index_next(index, out->shape, rows ? last : last + 1);
     }
     return CLV_OK;
 }
@@ -356,8 +355,7 @@ static clv_status scatter_run(const clv_call *call, clv_error *err)
     for (int64_t i = 0; i < elems; i++) {
         if (find_start(start, &p, index, false))
             update(out, element_of_x(&p, start, index), updates, i, p.a->kind);
-        for (int d = updates->rank - 1; d >= 0 && ++index[d] == updates->shape[d]; d--)
-            index[d] = 0;
+        clv_index_next(index, updates->shape, updates->rank);
     }
     return CLV_OK;
 }

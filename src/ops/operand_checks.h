@@ -64,6 +64,23 @@ clv_type_chars clv_type_string(const clv_type *type);
 /* Copies an operand to the result that may share its buffer; does nothing if it does. */
 void clv_view_copy_unless_aliased(const clv_view *out, const clv_view *in);
 
+/* Moves an index to the next element in row-major order, over the first n dimensions of a shape. */
+static inline void clv_index_next(int64_t *index, const int64_t *shape, int n)
+{
+    for (int d = n - 1; d >= 0 && ++index[d] == shape[d]; d--)
+        index[d] = 0;
+}
+
+/* The element of an operand that stands at an index of the result that it is broadcast to: along an extent of 1 always
+ * the first. */
+static inline int64_t clv_broadcast_element(const int64_t *shape, const int64_t *index, int rank)
+{
+    int64_t at = 0;
+    for (int d = 0; d < rank; d++)
+        at = at * shape[d] + (shape[d] == 1 ? 0 : index[d]);
+    return at;
+}
+
 /* Element i of a view of whole numbers or bool. */
 int64_t clv_view_load_whole(const clv_view *view, int64_t i);
 

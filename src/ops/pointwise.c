@@ -147,15 +147,6 @@ static clv_op_cost pointwise_cost(const clv_op *op, const clv_type *in, const cl
                          .bytes = clv_op_traffic(op, in, out)};
 }
 
-/* The element of an operand that meets the result's element at `index`. */
-static int64_t element_at(const int64_t *shape, const int64_t *index, int rank)
-{
-    int64_t at = 0;
-    for (int d = 0; d < rank; d++)
-        at = at * shape[d] + (shape[d] == 1 ? 0 : index[d]);
-    return at;
-}
-
 static void store_whole(const clv_view *view, int64_t i, int64_t value)
 {
     if (view->dtype == CLV_BOOL)
@@ -172,15 +163,15 @@ static clv_status pointwise_run(const clv_call *call, clv_error *err)
     clv_padded_shape(shape_a, a, out->rank);
     clv_padded_shape(shape_b, b, out->rank);
     for (int64_t i = 0; i < elems; i++) {
-        int64_t at_a = element_at(shape_a, index, out->rank), at_b = element_at(shape_b, index, out->rank);
+        int64_t at_a = clv_broadcast_element(shape_a, index, out->rank),
+                at_b = clv_broadcast_element(shape_b, index, out->rank);
         if (is_float)
             clv_dtype_store(
                 out->dtype, out->data, i,
                 table[row].real(clv_dtype_load(a->dtype, a->data, at_a), clv_dtype_load(b->dtype, b->data, at_b)));
         else
             store_whole(out, i, table[row].whole(clv_view_load_whole(a, at_a), clv_view_load_whole(b, at_b)));
-        for (int d = out->rank - 1; d >= 0 && ++index[d] == out->shape[d]; d--)
-            index[d] = 0;
+        clv_index_next(index, out->shape, out->rank);
     }
     return CLV_OK;
 }

@@ -195,8 +195,7 @@ static clv_status broadcast_run(const clv_call *call, clv_error *err)
             repeat(to, source, size, run);
         else
             memcpy(to, source, (size_t)run * size);
-        for (int d = last - 1; d >= 0 && ++index[d] == out->shape[d]; d--)
-            index[d] = 0;
+        clv_index_next(index, out->shape, last);
     }
     return CLV_OK;
 }
@@ -257,12 +256,9 @@ static clv_status equal_run(const clv_call *call, clv_error *err)
     const clv_view *x = &call->in[0], *y = &call->in[1], *out = &call->out[0];
     int64_t elems = clv_view_elems(out), index[CLV_MAX_RANK] = {0};
     for (int64_t i = 0; i < elems; i++) {
-        int64_t at = 0;
-        for (int d = 0; d < out->rank; d++)
-            at = at * y->shape[d] + (y->shape[d] == out->shape[d] ? index[d] : 0);
+        int64_t at = clv_broadcast_element(y->shape, index, out->rank);
         clv_dtype_store(out->dtype, out->data, i, same_element(x, i, y, at));
-        for (int d = out->rank - 1; d >= 0 && ++index[d] == out->shape[d]; d--)
-            index[d] = 0;
+        clv_index_next(index, out->shape, out->rank);
     }
     return CLV_OK;
 }
