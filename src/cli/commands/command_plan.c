@@ -255,7 +255,7 @@ static clv_status plan(clv_invocation *run, plan_args *a, clv_error *err)
     return status;
 }
 
-/* Whether the mesh has stages, context or experts, or options of stages were given. */
+/* Whether no program of this library can say what the step costs, or options of stages were given. */
 static bool is_estimated(const plan_args *a)
 {
     clv_mesh mesh;

@@ -457,25 +457,12 @@ bool clv_plan_needs_estimate(const clv_mesh *mesh, const char *model, bool other
     return clv_mesh_has_planned_axes(mesh) || (has_experts(&config, model) && (other_software || !config.runs));
 }
 
-/* Without axes of one rank that only an estimate has. */
-static clv_mesh without_single(const clv_mesh *mesh)
-{
-    clv_mesh kept = {0};
-    for (int a = 0; a < mesh->n_axes; a++) {
-        const char *name = mesh->axis[a].name;
-        const bool planned = strcmp(name, "pipe") == 0 || strcmp(name, "context") == 0 || strcmp(name, "expert") == 0;
-        if (mesh->axis[a].size > 1 || !planned)
-            kept.axis[kept.n_axes++] = mesh->axis[a];
-    }
-    return kept;
-}
-
 /* By the program that would run. */
 static clv_status estimate_program(clv_plan_estimate *out, estimate *e, clv_error *err)
 {
     const clv_machine *machine = e->plan.compile.machine;
     CLV_TRY(read_model(e, err));
-    const clv_mesh mesh = without_single(e->plan.mesh);
+    const clv_mesh mesh = clv_mesh_without_single(e->plan.mesh);
     clv_program *program;
     CLV_TRY(clv_axis_rules_preset(&e->rules, e->how.rules, &mesh, err));
     e->plan.mesh = &mesh;

@@ -28,6 +28,17 @@ bool clv_mesh_has_planned_axes(const clv_mesh *mesh)
     return false;
 }
 
+clv_mesh clv_mesh_without_single(const clv_mesh *mesh)
+{
+    clv_mesh kept = {0};
+    for (int a = 0; a < mesh->n_axes; a++) {
+        int which = find(mesh->axis[a].name);
+        if (mesh->axis[a].size > 1 || (which != PIPE && which != CONTEXT && which != EXPERT))
+            kept.axis[kept.n_axes++] = mesh->axis[a];
+    }
+    return kept;
+}
+
 /* Appends to the mesh of a stage; an axis that is one already grows. */
 static void append(clv_mesh *mesh, const char *name, int64_t size)
 {

@@ -17,8 +17,10 @@ typedef struct clv_mesh_parts {
     clv_mesh stage;                             /* data (with context and expert in it) and model, in their order */
 } clv_mesh_parts;
 
-/* Whether it has an axis pipe, context or expert of more than one rank; NULL: no mesh. */
+/* Whether it has an axis pipe or context of more than one rank; NULL: no mesh. */
 bool clv_mesh_has_planned_axes(const clv_mesh *mesh);
+/* The mesh without its axes pipe, context and expert of one rank, which change nothing. */
+clv_mesh clv_mesh_without_single(const clv_mesh *mesh);
 
 /* @return CLV_EAXIS for axes of other names, or in an order that is not planned */
 clv_status clv_mesh_parts_read(clv_mesh_parts *out, const clv_mesh *mesh, clv_error *err);
