@@ -293,6 +293,8 @@ static void test_notes(void **state)
                "plan -m {g}/llama --seq 16 --batch 3 --mesh data=4 --rules dp");
     cli_expect(0, "note: of 4 ranks that split the batch 2 have no sequence; valid for all: --batch 8 or more",
                "plan -m {g}/llama --seq 16 --batch 4 --accumulate 2 --mesh data=4 --rules dp --json");
+    assert_int_equal(cli_run(out, "plan -m {g}/mixtral --seq 8 --batch 4 --mesh data=2,expert=2 --rules fsdp"), 0);
+    assert_null(strstr(out, "no sequence"));
     assert_int_equal(cli_run(out, "plan -m {g}/llama --seq 16 --batch 4 --mesh data=4 --rules dp"), 0);
     assert_null(strstr(out, "note: "));
     cli_shell("sed 's/\"hosts\": 0/\"hosts\": 1/' %s/data/profiles/h100-nvlink-ib.json > {d}/one_host.json", root());

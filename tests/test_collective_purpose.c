@@ -23,7 +23,8 @@ static clv_program *plan(const char *mesh_text, const char *rules_name, clv_plan
     clv_mesh mesh;
     clv_axis_rules rules;
     clv_program *program;
-    snprintf(path, sizeof path, "%s/data/configs/llama-3-8b.json", getenv("CLV_SOURCE_DIR"));
+    snprintf(path, sizeof path, "%s/%s", getenv("CLV_SOURCE_DIR"),
+             how.model ? how.model : "data/configs/llama-3-8b.json");
     must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
     must(clv_axis_rules_preset(&rules, rules_name, &mesh, &err), &err);
     how.size = sizeof how;
@@ -124,6 +125,21 @@ static void test_presets(void **state)
     }
 }
 
+/* The tokens and which experts they chose are gathered, results scattered; backward likewise. */
+static void test_experts(void **state)
+{
+    clv_program *program =
+        plan("data=2,expert=2", "fsdp", (clv_plan_options){.model = "tests/golden/mixtral", .batch = 4, .seq = 8});
+    const int layers = 2;
+    (void)state;
+    assert_int_equal(count(program, CLV_PURPOSE_EXPERT_PARALLEL, "forward"), 3 * layers);
+    assert_int_equal(count(program, CLV_PURPOSE_EXPERT_PARALLEL, "backward"), 3 * layers);
+    assert_int_equal(count(program, CLV_PURPOSE_TP_REDUCTION, "backward"), 0);
+    assert_int_equal(count(program, CLV_PURPOSE_RESHARDING, "forward"), 0);
+    clv_program_free(program);
+    assert_string_equal(clv_collective_purpose_name(CLV_PURPOSE_EXPERT_PARALLEL), "expert_parallel");
+}
+
 /* Collectives say whose they are, whatever the order of the rules above: weights, and gradients of weights. */
 static void test_names(void **state)
 {
@@ -214,7 +230,7 @@ static void test_parts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_presets), cmocka_unit_test(test_names),
-                                       cmocka_unit_test(test_parts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_presets), cmocka_unit_test(test_experts),
+                                       cmocka_unit_test(test_names), cmocka_unit_test(test_parts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,13 +89,14 @@ typedef enum clv_collective_purpose {
     CLV_PURPOSE_SEQUENCE_PARALLEL,  /**< SP: gathers or scatters activations, or their gradients, along the sequence */
     CLV_PURPOSE_TP_REDUCTION,       /**< TP: sums the partial results of products that are split over ranks */
     CLV_PURPOSE_TP_GATHER,          /**< TP: gathers activations along another dimension than batch and sequence */
+    CLV_PURPOSE_EXPERT_PARALLEL,    /**< EP: brings tokens to the ranks of their experts, and results back */
     CLV_PURPOSE_VOCABULARY,         /**< the embedding, the logits and the loss, whose vocabulary is split */
     CLV_PURPOSE_SCALAR,             /**< the loss, the number of labels, the norm of gradients */
     CLV_PURPOSE_COUNT
 } clv_collective_purpose;
 
-/** "resharding", "weight_gather", "gradient_reduction", "sequence_parallel", "tp_reduction", "tp_gather", "vocabulary",
- *  "scalar"; "unknown" for any other value. */
+/** "resharding", "weight_gather", "gradient_reduction", "sequence_parallel", "tp_reduction", "tp_gather",
+ *  "expert_parallel", "vocabulary", "scalar"; "unknown" for any other value. */
 CLV_EXPERIMENTAL const char *clv_collective_purpose_name(clv_collective_purpose purpose);
 
 /** A collective of the program, or a local slice or mask (0 bytes), in order of execution. Strings live with the

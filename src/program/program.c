@@ -96,6 +96,7 @@ const char *clv_collective_purpose_name(clv_collective_purpose purpose)
         [CLV_PURPOSE_SEQUENCE_PARALLEL] = "sequence_parallel",
         [CLV_PURPOSE_TP_REDUCTION] = "tp_reduction",
         [CLV_PURPOSE_TP_GATHER] = "tp_gather",
+        [CLV_PURPOSE_EXPERT_PARALLEL] = "expert_parallel",
         [CLV_PURPOSE_VOCABULARY] = "vocabulary",
         [CLV_PURPOSE_SCALAR] = "scalar",
     };

@@ -167,9 +167,12 @@ static void note_idle_ranks(const clv_plan_option *o, const char *command)
 {
     const clv_axis_rules *rules = &o->mesh.axis_rules;
     int64_t ranks = 1, rows = o->plan.batch / (o->plan.accumulate > 1 ? o->plan.accumulate : 1);
-    for (int r = 0; r < rules->n; r++)
+    for (int r = 0; r < rules->n; r++) { /* a later rule of the name is for where axes of the first are taken */
+        int64_t over = 1;
         for (int k = 0; strcmp(rules->rule[r].name, CLV_BATCH) == 0 && k < rules->rule[r].n_axes; k++)
-            ranks *= o->mesh.mesh.axis[rules->rule[r].axis[k]].size;
+            over *= o->mesh.mesh.axis[rules->rule[r].axis[k]].size;
+        ranks = over > ranks ? over : ranks;
+    }
     if (ranks > rows)
         clv_log(
             "%s: note: of %lld ranks that split the batch %lld have no sequence; valid for all: --batch %lld or more",

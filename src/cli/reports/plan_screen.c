@@ -339,6 +339,7 @@ static const char *const purposes[CLV_PURPOSE_COUNT] = {
     [CLV_PURPOSE_SEQUENCE_PARALLEL] = "SP gathers and scatters",
     [CLV_PURPOSE_TP_REDUCTION] = "TP reductions",
     [CLV_PURPOSE_TP_GATHER] = "TP gathers",
+    [CLV_PURPOSE_EXPERT_PARALLEL] = "tokens to experts, back",
     [CLV_PURPOSE_VOCABULARY] = "vocabulary",
     [CLV_PURPOSE_SCALAR] = "loss and gradient norm",
 };

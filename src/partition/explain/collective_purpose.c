@@ -1,7 +1,8 @@
-/* collective_purpose.c - decides what a collective is for: weights, gradients, SP, TP, the vocabulary, resharding.
+/* collective_purpose.c - decides what a collective is for: weights, gradients, SP, TP, EP, the vocabulary, resharding.
  *
  * In: a value, the step that it takes, and why. What counts, in this order, is whose value it is (a weight, its
- * gradient), the dimension along which it is gathered or scattered, and whether its op works on the vocabulary.
+ * gradient), whether it moves along axes that split experts, the dimension along which it is gathered or scattered, and
+ * whether its op works on the vocabulary.
  */
 #include <string.h>
 
@@ -114,6 +115,26 @@ static bool is_of_weights(const reshard_context *it)
            (why->need == CLV_NEEDED_BY_STATE && is_weight(it->p->graph, why->state, 0));
 }
 
+/* Whether the step moves along axes alone that split the experts of a weight. */
+static bool is_along_experts(const reshard_context *it)
+{
+    const clv_partitioner *p = it->p;
+    uint32_t split = 0, moved = 0;
+    for (int v = 1; v < p->graph->n_values; v++) {
+        const clv_available_layouts *weight = &p->available[v];
+        if (p->graph->values[v].source != CLV_FROM_STATE || weight->n == 0)
+            continue;
+        const clv_layout *layout = clv_partition_made_layout(p, v);
+        for (int d = 0; d < layout->rank; d++)
+            if (weight->dim_names[d] && strcmp(weight->dim_names[d], "experts") == 0)
+                for (int a = layout->begin[d]; a < layout->begin[d + 1]; a++)
+                    split |= 1u << layout->axes[a].axis;
+    }
+    for (int a = 0; a < it->step->n_axes; a++)
+        moved |= 1u << it->step->axes[a].axis;
+    return moved != 0 && (moved & ~split) == 0;
+}
+
 /* A weight's gradient, or what becomes one by a constraint or an op of a single operand. */
 static bool is_of_gradients(const reshard_context *it)
 {
@@ -135,6 +156,8 @@ clv_collective_purpose clv_explain_collective_purpose(const clv_partitioner *p, 
         return CLV_PURPOSE_GRADIENT_REDUCTION;
     if (has_dim(p, value, vocabulary))
         return CLV_PURPOSE_VOCABULARY;
+    if (is_along_experts(&it))
+        return CLV_PURPOSE_EXPERT_PARALLEL;
     if (moves_sequence && is_stated(&it))
         return CLV_PURPOSE_SEQUENCE_PARALLEL;
     if (is_made_or_read_by_vocabulary(&it))
