@@ -511,7 +511,12 @@ static clv_value experts(random_maker *m, clv_value a)
     clv_value gate_up = random_operand(m, dtype, 4, (int64_t[]){n, width, 2, ffn});
     clv_value down = random_operand(m, dtype, 3, (int64_t[]){n, ffn, width});
     weights = clv_cast(m->graph, weights, dtype == CLV_F64 ? CLV_F64 : CLV_F32);
-    return clv_experts(m->graph, x, ids, weights, gate_up, down, random_chance(m, 2) ? CLV_SILU : CLV_GELU);
+    clv_value y = clv_experts(m->graph, x, ids, weights, gate_up, down, random_chance(m, 2) ? CLV_SILU : CLV_GELU);
+    if (ffn % 2)
+        return y;
+    clv_value places = clv_expert_places(m->graph, ids, n, 1 + width % 3);
+    clv_value placed = clv_expert_dispatch(m->graph, y, places, n, 1 + width % 3);
+    return clv_add(m->graph, y, clv_expert_combine(m->graph, placed, places, weights));
 }
 
 /* Weights that are held for products alone. */

@@ -161,6 +161,7 @@ static void test_refused(void **state)
         {"qwen2", "\"max_window_layers\" is null", "\"max_window_layers\":null"},
         {"mixtral qwen3_moe", "layer_types", "\"layer_types\":[\"full_attention\"]"},
         {"mixtral qwen2_moe qwen3_moe", "valid: 1 to", "\"num_experts_per_tok\":2000"},
+        {"mixtral qwen2_moe qwen3_moe", "moe_expert_capacity_factor", "\"moe_expert_capacity_factor\":-1"},
         {"mixtral qwen2_moe qwen3_moe", "num_experts_per_tok", "\"num_experts_per_tok\":0"},
         {"mixtral qwen2_moe qwen3_moe", "\"num_experts_per_tok\" is null", "\"num_experts_per_tok\":null"},
         {"mixtral qwen3_moe", "num_local_experts", "\"num_local_experts\":4000"},

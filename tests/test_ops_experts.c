@@ -254,6 +254,138 @@ static void test_router_definition(void **state)
         }
 }
 
+/* ---- places ---- */
+
+enum { GROUPS = 2, PLACES = 3, CHOSEN = GROUPS * ROWS * TOP };
+
+/* Expert 1 is full after three copies of a group; 9 and -1 are no experts. */
+static int32_t chosen_id(int i)
+{
+    return i == CHOSEN - 1 ? -1 : (int32_t)some_ids[i % (ROWS * TOP)];
+}
+
+/* By hand: the copy's position among those before it in its group that chose the same expert. */
+static int place_of(int i)
+{
+    const int first = i / (ROWS * TOP) * ROWS * TOP;
+    int before = 0;
+    for (int k = first; k < i; k++)
+        before += chosen_id(k) == chosen_id(i);
+    return chosen_id(i) < 0 || chosen_id(i) >= EXPERTS || before >= PLACES ? EXPERTS * PLACES
+                                                                           : chosen_id(i) * PLACES + before;
+}
+
+typedef struct dispatch_graph {
+    clv_graph *graph;
+    clv_value x, ids, weights, places, placed, y;
+} dispatch_graph;
+
+static dispatch_graph new_dispatch(clv_dtype dtype)
+{
+    dispatch_graph g = {.graph = must_graph("model=1")};
+    g.x = clv_input(g.graph, "x", dtype, 3, (int64_t[]){GROUPS, ROWS, WIDTH}, NULL);
+    g.ids = clv_input(g.graph, "ids", CLV_I32, 3, (int64_t[]){GROUPS, ROWS, TOP}, NULL);
+    g.weights =
+        clv_input(g.graph, "weights", dtype == CLV_F64 ? CLV_F64 : CLV_F32, 3, (int64_t[]){GROUPS, ROWS, TOP}, NULL);
+    g.places = clv_expert_places(g.graph, g.ids, EXPERTS, PLACES);
+    g.placed = clv_expert_dispatch(g.graph, g.x, g.places, EXPERTS, PLACES);
+    g.y = clv_expert_combine(g.graph, clv_mul(g.graph, g.placed, g.placed), g.places, g.weights);
+    return g;
+}
+
+static void set_chosen(graph_eval *eval, void *context)
+{
+    for (int i = 0; i < CHOSEN; i++)
+        ((int32_t *)graph_eval_data(eval, ((dispatch_graph *)context)->ids))[i] = chosen_id(i);
+}
+
+static void test_places(void **state)
+{
+    dispatch_graph g = new_dispatch(CLV_F64);
+    graph_eval *eval = graph_eval_new(g.graph, 17);
+    bool filled[GROUPS * EXPERTS * PLACES] = {false};
+    int dropped = 0;
+    set_chosen(eval, &g);
+    graph_eval_must_run(eval, -1);
+    for (int i = 0; i < CHOSEN; i++) {
+        const int at = place_of(i), row = i / TOP, slot = row / ROWS * EXPERTS * PLACES + at;
+        assert_int_equal((int)graph_eval_get(eval, g.places, i), at);
+        dropped += at == EXPERTS * PLACES;
+        for (int m = 0; at < EXPERTS * PLACES && m < WIDTH; m++)
+            assert_true(graph_eval_get(eval, g.placed, slot * WIDTH + m) == graph_eval_get(eval, g.x, row * WIDTH + m));
+        if (at < EXPERTS * PLACES)
+            filled[slot] = true;
+    }
+    assert_true(dropped > 4 && dropped < CHOSEN / 2);
+    for (int i = 0; i < GROUPS * EXPERTS * PLACES * WIDTH; i++)
+        assert_true(filled[i / WIDTH] || graph_eval_get(eval, g.placed, i) == 0);
+    for (int i = 0; i < GROUPS * ROWS * WIDTH; i++) {
+        const double x = graph_eval_get(eval, g.x, i);
+        double want = 0;
+        for (int j = i / WIDTH * TOP; j < (i / WIDTH + 1) * TOP; j++)
+            want += place_of(j) < EXPERTS * PLACES ? graph_eval_get(eval, g.weights, j) * x * x : 0;
+        assert_true(fabs(graph_eval_get(eval, g.y, i) - want) <= 1e-14);
+    }
+    graph_eval_free(eval);
+    const clv_value wrt[] = {g.x, g.weights};
+    assert_true(check_gradient(g.graph, g.y, wrt, 2, set_chosen, &g) > 0);
+    clv_graph_free(g.graph);
+}
+
+/* Also of weights that a dispatch has: in the gradient of combine. */
+static void test_dispatch_definition(void **state)
+{
+    static const clv_dtype dtypes[] = {CLV_F64, CLV_F32, CLV_BF16, CLV_F16};
+    for (int i = 0; i < 4; i++) {
+        dispatch_graph g = new_dispatch(dtypes[i]);
+        clv_error err = {0};
+        clv_value d[2];
+        const clv_value wrt[] = {g.x, g.weights};
+        clv_gradients(g.graph, g.y, clv_input(g.graph, "d_y", dtypes[i], 3, (int64_t[]){GROUPS, ROWS, WIDTH}, NULL),
+                      wrt, 2, d);
+        must(clv_graph_status(g.graph, &err), &err);
+        graph_eval *eval = graph_eval_new(g.graph, 3);
+        set_chosen(eval, &g);
+        graph_eval_must_run(eval, -1);
+        assert_true(graph_eval_check_rules(eval) > 0);
+        graph_eval_free(eval);
+        clv_graph_free(g.graph);
+    }
+}
+
+static void fails(clv_graph *graph, clv_status status, const char *part)
+{
+    clv_error err = {0};
+    assert_int_equal(clv_graph_status(graph, &err), status);
+    if (!strstr(err.message, part))
+        fail_msg("'%s' is not in '%s'", part, err.message);
+    clv_graph_free(graph);
+}
+
+static void test_bad_places(void **state)
+{
+    dispatch_graph g = new_dispatch(CLV_F32);
+    clv_expert_places(g.graph, g.ids, EXPERTS, 0);
+    fails(g.graph, CLV_EINVAL, "4 experts of 0 places; valid: 1 and above, together less than 2^31");
+    g = new_dispatch(CLV_F32);
+    clv_expert_places(g.graph, g.x, EXPERTS, 1);
+    fails(g.graph, CLV_EDTYPE, "ids are f32; valid: i32");
+    g = new_dispatch(CLV_F32);
+    clv_expert_dispatch(g.graph, clv_reshape(g.graph, g.x, 2, (int64_t[]){GROUPS * ROWS, WIDTH}), g.places, EXPERTS, 1);
+    fails(g.graph, CLV_ESHAPE, "valid: i32 [...,top_k] for rows");
+    g = new_dispatch(CLV_F32);
+    clv_expert_combine(g.graph, g.x, g.places, g.weights);
+    fails(g.graph, CLV_ESHAPE, "at places");
+    g = new_dispatch(CLV_F32);
+    clv_expert_combine(g.graph, g.placed, g.places, g.ids);
+    fails(g.graph, CLV_ESHAPE, "weights are");
+    clv_graph *graph = must_graph("model=1");
+    const clv_axis_rules rules = clv_graph_axis_rules(graph, NULL);
+    clv_parallel_experts(graph, clv_input(graph, "x", CLV_F32, 2, (int64_t[]){ROWS, WIDTH}, NULL), &rules,
+                         &(clv_experts_options){.experts = EXPERTS, .top_k = TOP, .ffn = FFN, .capacity_factor = -1});
+    fails(graph, CLV_EINVAL, "the capacity factor is -1; valid: 0 to 1000");
+}
+
 /* ---- losses ---- */
 
 enum { ROUTERS = 2, BATCH = 2, SEQ = 3, CHOICES = 5 };
@@ -370,11 +502,19 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_router_values),       cmocka_unit_test(test_router_extremes),
-        cmocka_unit_test(test_router_gradient),     cmocka_unit_test(test_experts_values),
-        cmocka_unit_test(test_experts_gradient),    cmocka_unit_test(test_definition),
-        cmocka_unit_test(test_load_balancing_loss), cmocka_unit_test(test_z_loss),
-        cmocka_unit_test(test_router_definition),   cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_router_values),
+        cmocka_unit_test(test_router_extremes),
+        cmocka_unit_test(test_router_gradient),
+        cmocka_unit_test(test_experts_values),
+        cmocka_unit_test(test_experts_gradient),
+        cmocka_unit_test(test_definition),
+        cmocka_unit_test(test_load_balancing_loss),
+        cmocka_unit_test(test_z_loss),
+        cmocka_unit_test(test_router_definition),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_dispatch_definition),
+        cmocka_unit_test(test_bad_places),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include "golden/train.h"
 #include "golden_path.h"
 #include "golden_training.h"
+#include "models/model.h"
 #include "must.h"
 #include "sweep.h"
 #include "unit_test.h"
@@ -48,6 +49,8 @@ static bool can_split(const char *model, int split)
 typedef struct course {
     const char *model, *folder, *optimizer, *task;
     const double *loss, *norm;
+    double capacity;
+    int dropped;
 } course;
 
 /* Written so that NaN fails. */
@@ -61,13 +64,14 @@ static void assert_follows(double got, double want, double within, const char *w
 
 static course course_of(int training)
 {
-    return (course){trainings[training].model, trainings[training].model, trainings[training].optimizer,
-                    trainings[training].task,  trainings[training].loss,  trainings[training].norm};
+    return (course){trainings[training].model,    trainings[training].model,  trainings[training].optimizer,
+                    trainings[training].task,     trainings[training].loss,   trainings[training].norm,
+                    trainings[training].capacity, trainings[training].dropped};
 }
 
 static course course_of_adapters(int t)
 {
-    return (course){adapted[t].model, adapted[t].adapters, "adamw", "causal", adapted[t].loss, adapted[t].norm};
+    return (course){adapted[t].model, adapted[t].adapters, "adamw", "causal", adapted[t].loss, adapted[t].norm, 0, 0};
 }
 
 /* Losses on one rank: those of other meshes are closer to these than torch's are. */
@@ -93,17 +97,21 @@ static void follow(const course *c, int split, clv_recompute recompute, int64_t 
     const clv_model_options options = {
         .size = sizeof options, .mesh = &mesh, .rules = &rules, .compile.recompute = recompute};
     must(clv_model_open(&model, golden_path("%s", c->folder), &options, &err), &err);
+    model->config.capacity_factor = c->capacity;
     clv_trainer *trainer = golden_trainer(model, &b, optimizer, parts);
+    int64_t dropped = 0;
     for (int i = 0; i < GOLDEN_STEPS; i++) {
         clv_train_step did = {.size = sizeof did};
         must(clv_trainer_step(trainer, b.ids, b.labels, b.padded ? b.mask : NULL, &did, &err), &err);
         assert_follows(did.loss, c->loss[i], 1e-4, "the loss", i, c, split);
         assert_follows(did.grad_norm, c->norm[i], 1e-4, "the norm", i, c, split);
+        dropped += did.dropped;
         assert_true((float)did.lr == (float)golden_rate(optimizer));
         if (!alone->known)
             alone->loss[i] = did.loss;
         assert_follows(did.loss, alone->loss[i], 1e-5, "beside one rank's, the loss", i, c, split);
     }
+    assert_int_equal(dropped, parts * c->dropped); /* the batch is there so often */
     alone->known = true;
     clv_trainer_free(trainer);
     clv_model_close(model);

@@ -421,6 +421,16 @@ CLV_EXPERIMENTAL void clv_router(clv_graph *graph, clv_value logits, const clv_r
  *  activation: as of clv_gated. */
 CLV_EXPERIMENTAL clv_value clv_experts(clv_graph *graph, clv_value x, clv_value ids, clv_value weights,
                                        clv_value gate_up, clv_value down, clv_unary_kind activation);
+/** Places of tokens at experts of which each has `capacity` places in each group (Lepikhin et al. 2020, GShard,
+ *  arXiv:2006.16668): ids i32 [groups...,S,K] -> places [groups...,S,K] = expert * capacity + position, the first rows
+ *  first; experts * capacity: the expert is full, or there is no such expert, and the row is dropped there. */
+CLV_EXPERIMENTAL clv_value clv_expert_places(clv_graph *graph, clv_value ids, int64_t experts, int64_t capacity);
+/** Copies rows to their places: x [groups...,S,M] -> [groups...,E,C,M]; 0 where no row has the place. */
+CLV_EXPERIMENTAL clv_value clv_expert_dispatch(clv_graph *graph, clv_value x, clv_value places, int64_t experts,
+                                               int64_t capacity);
+/** Brings rows back: y [groups...,E,C,M] -> [groups...,S,M] = sum over k of weights[k] * y at place k; dropped ones add
+ *  nothing. weights: f32 (f64 for f64) [groups...,S,K]. Split over experts, the result is a partial sum. */
+CLV_EXPERIMENTAL clv_value clv_expert_combine(clv_graph *graph, clv_value y, clv_value places, clv_value weights);
 
 /** x / (1-p) where uniform(fold_in(key, step)) at the global element index < 1-p, else 0. step: i32 scalar, optional.
  *  The mask does not depend on the mesh. */

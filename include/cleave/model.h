@@ -262,7 +262,8 @@ typedef struct clv_update_options {
 
 /** Adds a training step: forward, backward and update (update NULL: its defaults). Inputs: "ids", "labels" i32 [B,S]
  *  (-100: ignored), "lr" f32, "step" i32 (from 1). Outputs: "loss" f32, the mean over labels; "grad_norm" f32, the
- *  global norm of the gradients before clipping (clv_global_norm). If either is not finite, no state changes.
+ *  global norm of the gradients before clipping (clv_global_norm). If either is not finite, no state changes. A model
+ *  of experts with a capacity has the output "dropped" f64, too (clv_train_step.dropped).
  *  All parameters of the graph are updated. */
 CLV_API void clv_model_train_step(clv_graph *graph, const clv_model *model, const clv_model_graph_options *how,
                                   const clv_update_options *update);

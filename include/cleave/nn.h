@@ -106,12 +106,15 @@ typedef struct clv_experts_options {
     int64_t shared_ffn;         /**< width of an expert that every row has ("shared.gate_up.weight", ...); 0: none */
     bool shared_gate;           /**< it is scaled by sigmoid(x "shared_gate.weight" [M,1]) */
     clv_init init, output_init; /**< initial router, gate and up weights, and down weights */
+    double capacity_factor;     /**< f: an expert has places for ceil(f K S / E) rows of a sequence, and others are
+                                     dropped (Megatron's --moe-expert-capacity-factor); 0: no limit, none is dropped */
 } clv_experts_options;
 /** Mixture of experts, x [...,M] -> [...,M]: the gated MLPs of the experts that a router chooses for each row. State
  *  "router.weight" [M,E] = [embed_kernel, _], "experts.gate_up.weight" [E,M,2,F] = [expert, embed_kernel, _, mlp] and
  *  "experts.down.weight" [E,F,M] = [expert, mlp, embed_kernel]. Rows are gathered over the axes of expert (and of mlp,
- *  with sequence parallelism), every rank adds what its experts contribute, and the sums are reduced. No row is
- *  dropped. */
+ *  with sequence parallelism), every rank adds what its experts contribute, and the sums are reduced. With a
+ *  capacity factor rows go to the places of their experts by an all-to-all over the axes of expert, or by an all-gather
+ *  and a reduce-scatter, whichever is cheaper. */
 CLV_EXPERIMENTAL clv_value clv_parallel_experts(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
                                                 const clv_experts_options *options);
 

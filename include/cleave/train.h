@@ -93,6 +93,8 @@ typedef struct clv_train_step {
     double grad_norm;             /**< global norm of the gradients before clipping */
     int64_t labels;               /**< number of labels that are not -100; 0: the loss is 0 and no state changed */
     int64_t skipped;              /**< nonzero: skipped by CLV_ON_NAN_SKIP, no state changed */
+    int64_t dropped; /**< choices of experts, of all layers, whose expert had no place left (moe_expert_capacity_factor
+                          of config.json); 0 without a capacity */
 } clv_train_step;
 
 /** Trains one step on ids and labels, each [B,S]; labels of -100 (CLV_IGNORE_INDEX) are ignored. mask: [B,S], 1 =

@@ -22,10 +22,11 @@ from .data import Data, tokenize, write_tokens
 from .errors import CleaveError
 from .graph import (
     Graph, Value, absolute, add, astype, attention, bias_gelu, broadcast_to, cache_update, clip_scale, concatenate,
-    count_labels, cross_entropy, divide, dot, dropout, einsum, einsum_to, embedding, equal, exp, expand_dims, experts,
-    gated, gelu, global_norm, grad, layer_norm, log, log_softmax, matmul, max, maximum, mean, min, minimum, multiply,
-    negative, pad, power, relu, reshape, rms_norm, rope, router, rsqrt, sigmoid, silu, softmax, split, sqrt, square,
-    squeeze, stack, subtract, sum, swapaxes, tanh, transpose, var, where,
+    count_labels, cross_entropy, divide, dot, dropout, einsum, einsum_to, embedding, equal, exp, expand_dims,
+    expert_combine, expert_dispatch, expert_places, experts, gated, gelu, global_norm, grad, layer_norm, log,
+    log_softmax, matmul, max, maximum, mean, min, minimum, multiply, negative, pad, power, relu, reshape, rms_norm,
+    rope, router, rsqrt, sigmoid, silu, softmax, split, sqrt, square, squeeze, stack, subtract, sum, swapaxes, tanh,
+    transpose, var, where,
 )  # fmt: skip
 from .imported import Imported, from_jax
 from .job import Job
@@ -50,7 +51,8 @@ except _metadata.PackageNotFoundError:  # it is not installed, but found by path
 __all__ = [
     "absolute", "add", "astype", "attention", "bfloat16", "bias_gelu", "broadcast_to", "cache_update", "Checkpoint",
     "CleaveError", "clip_scale", "compile", "concat", "concatenate", "count_labels", "cross_entropy", "Data", "divide",
-    "dlpack", "dot", "dropout", "einsum", "einsum_to", "embedding", "equal", "errors", "exp", "expand_dims", "experts",
+    "dlpack", "dot", "dropout", "einsum", "einsum_to", "embedding", "equal", "errors", "exp", "expand_dims",
+    "expert_combine", "expert_dispatch", "expert_places", "experts",
     "from_jax", "gated", "gelu", "global_norm", "grad", "Graph", "Imported", "Job", "layer_norm", "Layout", "load",
     "log", "log_softmax", "Machine", "machines", "matmul", "max", "maximum", "mean", "merge", "Mesh", "min", "minimum",
     "Model", "multiply", "Named", "negative", "new_model", "nn", "pad", "Plan", "plan", "plan_search", "power",

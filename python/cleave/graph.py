@@ -1028,6 +1028,27 @@ def experts(x: Value, ids: Value, weights: Value, gate_up: Value, down: Value, a
     return g._value(lib.clv_experts, *operands, kind)
 
 
+def expert_places(ids: Value, experts: int, capacity: int) -> Value:
+    """Places of tokens at experts that have `capacity` places in each group: ids [groups...,S,K] -> expert * capacity +
+    position, the first rows first; experts * capacity where the expert is full."""
+    g = _graph_of(ids)
+    return g._value(lib.clv_expert_places, g._id(ids), _c.whole(experts, "experts"), _c.whole(capacity, "capacity"))
+
+
+def expert_dispatch(x: Value, places: Value, experts: int, capacity: int) -> Value:
+    """Rows copied to their places: x [groups...,S,M] -> [groups...,E,C,M], 0 where no row has the place."""
+    g = _graph_of(x)
+    return g._value(lib.clv_expert_dispatch, g._id(x), g._id(places), _c.whole(experts, "experts"),
+                    _c.whole(capacity, "capacity"))
+
+
+def expert_combine(y: Value, places: Value, weights: Value) -> Value:
+    """Rows brought back from their places: y [groups...,E,C,M] -> [groups...,S,M], the sum over k of weights[k] * y at
+    place k."""
+    g = _graph_of(y)
+    return g._value(lib.clv_expert_combine, g._id(y), g._id(places), g._id(weights))
+
+
 def cross_entropy(logits: Value, labels: Value, ignored: int = -100) -> Value:
     """Softmax cross-entropy a row: logits [...,V], labels [...]: [...]; 0 where the label is ignored."""
     g = _graph_of(logits)

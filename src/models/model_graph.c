@@ -54,7 +54,8 @@ static clv_block_options block_of(const clv_model_config *model, const clv_model
     return o;
 }
 
-static clv_experts_options experts_of(const clv_model_config *model)
+/* Only training drops rows: what a model says does not depend on what else is in its batch. */
+static clv_experts_options experts_of(const clv_model_config *model, const clv_model_build_options *build)
 {
     const clv_init into_residual = {CLV_INIT_NORMAL, 0.02 / sqrt(2.0 * (double)model->layers)};
     return (clv_experts_options){.experts = model->experts,
@@ -65,14 +66,15 @@ static clv_experts_options experts_of(const clv_model_config *model)
                                  .shared_ffn = model->shared_ffn,
                                  .shared_gate = model->shared_ffn > 0,
                                  .init = weight_init,
-                                 .output_init = into_residual};
+                                 .output_init = into_residual,
+                                 .capacity_factor = clv_valid(build->step) ? model->capacity_factor : 0};
 }
 
 clv_value clv_model_blocks(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
                            const clv_model_inputs *in, clv_value x, clv_block_form form)
 {
     clv_block_options block = block_of(model, build, in, form);
-    const clv_experts_options experts = experts_of(model);
+    const clv_experts_options experts = experts_of(model, build);
     block.experts = model->experts > 0 ? &experts : NULL;
     clv_key key = key_of_dropout(build, dropout_keys);
     x = clv_dropout(graph, x, build->dropout, key, build->step);
@@ -297,19 +299,20 @@ static bool find_adapter(clv_lora_adapter *out, clv_graph *graph, const char *we
     return clv_graph_ok(graph);
 }
 
-/* Begins to record the routers of a training step whose loss they are part of. */
+/* Begins to record the routers of a training step, for their loss and for the rows that they drop. */
 static void record_routers(clv_graph_routers *routers, clv_graph *graph, const clv_model_config *model,
                            const clv_model_build_options *build)
 {
     *routers = (clv_graph_routers){0};
-    if (!model->adds_router_loss || model->experts == 0 || !clv_valid(build->step))
+    if (model->experts == 0 || !clv_valid(build->step))
+        return;
+    graph->routers = routers;
+    if (!model->adds_router_loss)
         return;
     routers->room = (int)model->layers;
     routers->logits = clv_arena_alloc(graph->arena, (size_t)model->layers, sizeof(clv_value));
     routers->ids = clv_arena_alloc(graph->arena, (size_t)model->layers, sizeof(clv_value));
-    if (routers->logits && routers->ids)
-        graph->routers = routers;
-    else
+    if (!routers->logits || !routers->ids)
         clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the routers of %lld layers", (long long)model->layers);
 }
 
@@ -340,14 +343,18 @@ static clv_value build_layers(clv_graph *graph, const clv_model_config *model, c
     return logits;
 }
 
-/* *router_loss: what the routers add to the loss of a training step; CLV_NONE: nothing. */
+/* What the routers of a training step add: to its loss, and the choices that found no place; CLV_NONE: nothing. */
+typedef struct router_results {
+    clv_value loss, dropped;
+} router_results;
+
 static clv_value build_forward(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
-                               clv_value *hidden, clv_value *router_loss)
+                               clv_value *hidden, router_results *of_routers)
 {
     clv_graph_routers routers;
     if (hidden)
         *hidden = CLV_NONE;
-    *router_loss = CLV_NONE;
+    *of_routers = (router_results){CLV_NONE, CLV_NONE};
     if (build->context && model->bidirectional)
         return clv_graph_fail(graph, CLV_EUNSUPPORTED,
                               "a KV cache for a model of the family %s, whose attention is not causal",
@@ -365,8 +372,10 @@ static clv_value build_forward(clv_graph *graph, const clv_model_config *model, 
     clv_value x, logits = build_layers(graph, model, build, &in, &x);
     graph->routers = NULL;
     if (routers.n > 0)
-        *router_loss = clv_scale(graph, clv_load_balancing_loss(graph, routers.logits, routers.ids, routers.n, in.mask),
-                                 model->router_loss_factor);
+        of_routers->loss =
+            clv_scale(graph, clv_load_balancing_loss(graph, routers.logits, routers.ids, routers.n, in.mask),
+                      model->router_loss_factor);
+    of_routers->dropped = routers.dropped;
     check_parameters(graph, model, scope, build->quant, build->packs);
     if (build->adapters)
         check_parameters(graph, &build->adapters->config, scope, CLV_QUANT_NONE, false);
@@ -379,8 +388,17 @@ static clv_value build_forward(clv_graph *graph, const clv_model_config *model, 
 clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
                             clv_value *hidden)
 {
-    clv_value router_loss;
-    return build_forward(graph, model, build, hidden, &router_loss);
+    router_results of_routers;
+    return build_forward(graph, model, build, hidden, &of_routers);
+}
+
+/* The loss is f32 also for a model in f64. */
+static void output_loss(clv_graph *graph, clv_value loss, clv_value dropped)
+{
+    const clv_layout scalar = clv_layout_replicated(0);
+    clv_output(graph, "loss", clv_cast(graph, loss, CLV_F32), &scalar);
+    if (clv_valid(dropped))
+        clv_output(graph, "dropped", dropped, &scalar);
 }
 
 /* Forward and backward passes of the microbatches, one after the other. Gradients are those of the summed losses
@@ -391,12 +409,13 @@ static void gradient_accumulation_step(clv_graph *graph, const clv_model_config 
                                        const clv_model_build_options *whole, const clv_update_options *how)
 {
     clv_model_build_options build = *whole;
-    clv_value sum = CLV_NONE, share = CLV_NONE, count = CLV_NONE;
+    clv_value sum = CLV_NONE, share = CLV_NONE, count = CLV_NONE, dropped = CLV_NONE;
     clv_trainable trained = {0};
     build.n_microbatches = how->accumulate;
     build.batch = whole->batch / how->accumulate;
     for (build.micro = 0; build.micro < build.n_microbatches && clv_graph_ok(graph); build.micro++) {
-        clv_value router_loss, logits = build_forward(graph, model, &build, NULL, &router_loss);
+        router_results of_routers;
+        clv_value logits = build_forward(graph, model, &build, NULL, &of_routers);
         clv_value labels = token_input(graph, "labels", CLV_I32, &build);
         clv_value rows = clv_cross_entropy(graph, logits, labels, CLV_IGNORE_INDEX);
         clv_value loss = clv_reduce(graph, CLV_SUM, rows, (int[]){0, 1}, 2, false);
@@ -406,10 +425,12 @@ static void gradient_accumulation_step(clv_graph *graph, const clv_model_config 
             count = clv_count_labels(graph, step_input(graph, "labels", CLV_I32, &build), CLV_IGNORE_INDEX, dtype);
             share = clv_div(graph, clv_fill(graph, dtype, 0, NULL, 1), count);
         }
-        if (clv_valid(router_loss)) {
-            router_loss = clv_scale(graph, router_loss, 1.0 / (double)build.n_microbatches);
-            loss = clv_add(graph, loss, clv_mul(graph, router_loss, count));
+        if (clv_valid(of_routers.loss)) {
+            of_routers.loss = clv_scale(graph, of_routers.loss, 1.0 / (double)build.n_microbatches);
+            loss = clv_add(graph, loss, clv_mul(graph, of_routers.loss, count));
         }
+        if (clv_valid(of_routers.dropped))
+            dropped = clv_valid(dropped) ? clv_add(graph, dropped, of_routers.dropped) : of_routers.dropped;
         clv_gradients_accumulate(graph, loss, share, trained.parameters, trained.n,
                                  how->no_sync ? NULL : trained.shards, build.f32_gradients, trained.gradients);
         sum = build.micro == 0 ? loss : clv_add(graph, sum, loss);
@@ -419,21 +440,20 @@ static void gradient_accumulation_step(clv_graph *graph, const clv_model_config 
     trained.has_gradients = true;
     clv_value mean = clv_div(graph, sum, count);
     clv_build_updates(graph, whole, &trained, mean, how, true);
-    clv_layout scalar = clv_layout_replicated(0);
-    clv_output(graph, "loss", clv_cast(graph, mean, CLV_F32), &scalar);
+    output_loss(graph, mean, dropped);
 }
 
 static void whole_batch_step(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
                              const clv_update_options *how, bool output_grad_norm)
 {
-    clv_value router_loss, logits = build_forward(graph, model, build, NULL, &router_loss);
+    router_results of_routers;
+    clv_value logits = build_forward(graph, model, build, NULL, &of_routers);
     clv_value labels = token_input(graph, "labels", CLV_I32, build);
     clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORE_INDEX);
-    loss = clv_valid(router_loss) ? clv_add(graph, loss, router_loss) : loss;
+    loss = clv_valid(of_routers.loss) ? clv_add(graph, loss, of_routers.loss) : loss;
     clv_trainable trained = clv_build_trainable(graph, build);
     clv_build_updates(graph, build, &trained, loss, how, output_grad_norm);
-    clv_layout scalar = clv_layout_replicated(0);
-    clv_output(graph, "loss", clv_cast(graph, loss, CLV_F32), &scalar); /* also for a model in f64 */
+    output_loss(graph, loss, of_routers.dropped);
 }
 
 void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *given,

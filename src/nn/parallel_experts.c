@@ -3,7 +3,13 @@
  * The router works on the rows that a rank has between layers. Rows, choices and weights are then gathered over the
  * axes of `expert` and of `mlp` alone; each rank adds what its part of the experts contributes, and the partial sums go
  * back to the layout between layers: all-gather and reduce-scatter where these axes split rows, else an all-reduce.
+ *
+ * With a capacity factor each expert has a number of places for the rows of a sequence (ops/expert_dispatch.c). The
+ * places are stated as split over `expert`; how rows get there, and back, is chosen by price: an all-to-all, or as
+ * above.
  */
+#include <math.h>
+
 #include "graph/graph.h"
 #include "nn/layer_layouts.h"
 #include "nn/router_losses.h"
@@ -32,6 +38,31 @@ static void route(clv_graph *graph, clv_value x, const clv_axis_rules *rules, co
     clv_nn_record_router(graph, logits, *ids);
 }
 
+/* Experts work on all their places, filled or not. */
+static clv_value at_places(clv_graph *graph, clv_value x, clv_value ids, clv_value weights, clv_value up,
+                           clv_value down, const clv_axis_rules *rules, const clv_experts_options *o)
+{
+    static const char *const up_product[] = {"ecm,emtf->ectf", "becm,emtf->bectf"};
+    static const char *const down_product[] = {"ecf,efm->ecm", "becf,efm->becm"};
+    static const clv_logical_axis names[] = {CLV_BATCH, CLV_EXPERT, CLV_UNNAMED, CLV_UNNAMED};
+    const clv_type type = clv_graph_type(graph, x);
+    if (type.rank != 2 && type.rank != 3)
+        return clv_graph_fail(graph, CLV_ESHAPE, "%sexperts with a capacity: x has %d dimensions; valid: 2 or 3",
+                              graph->scope, type.rank);
+    const int batched = type.rank - 2;
+    const int64_t rows = type.shape[batched];
+    const double places = ceil(o->capacity_factor * (double)o->top_k * (double)rows / (double)o->experts);
+    const int64_t capacity = places < 1 ? 1 : places < (double)rows ? (int64_t)places : rows > 0 ? rows : 1;
+    clv_value place = clv_expert_places(graph, ids, o->experts, capacity);
+    clv_nn_record_places(graph, place, o->experts * capacity);
+    clv_value placed = clv_expert_dispatch(graph, x, place, o->experts, capacity);
+    const clv_layout split = clv_named_layout(graph, rules, type.rank + 1, names + 1 - batched);
+    placed = clv_constrain(graph, placed, &split);
+    clv_nn_annotate(graph, placed, rules, "the tokens at their experts", names + 1 - batched);
+    clv_value hidden = clv_gated(graph, clv_einsum(graph, up_product[batched], placed, up), o->activation);
+    return clv_expert_combine(graph, clv_einsum(graph, down_product[batched], hidden, down), place, weights);
+}
+
 static clv_value routed(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_experts_options *o)
 {
     static const clv_logical_axis up_names[] = {CLV_EXPERT, CLV_EMBED_KERNEL, CLV_UNNAMED, CLV_MLP};
@@ -45,6 +76,8 @@ static clv_value routed(clv_graph *graph, clv_value x, const clv_axis_rules *rul
         clv_nn_weight(graph, rules, "experts.gate_up.weight", type.dtype, 4, up_shape, up_names, NULL, o->init);
     clv_value down =
         clv_nn_weight(graph, rules, "experts.down.weight", type.dtype, 3, down_shape, down_names, NULL, o->output_init);
+    if (o->capacity_factor > 0)
+        return clv_nn_leave_parallel_region(graph, at_places(graph, x, ids, weights, up, down, rules, o), rules);
     x = clv_nn_enter_experts(graph, x, rules, "the input of the experts");
     ids = clv_nn_enter_experts(graph, ids, rules, "the choice of experts");
     weights = clv_nn_enter_experts(graph, weights, rules, "the weights of the choice");
@@ -87,6 +120,9 @@ clv_value clv_parallel_experts(clv_graph *graph, clv_value x, const clv_axis_rul
                               "%sexperts: %lld experts of width %lld, a shared one of %lld; valid: 1 and above, 0 and "
                               "above",
                               graph->scope, (long long)o.experts, (long long)o.ffn, (long long)o.shared_ffn);
+    if (!(o.capacity_factor >= 0 && o.capacity_factor <= CLV_MAX_CAPACITY_FACTOR))
+        return clv_graph_fail(graph, CLV_EINVAL, "%sexperts: the capacity factor is %g; valid: 0 to %d", graph->scope,
+                              o.capacity_factor, CLV_MAX_CAPACITY_FACTOR);
     clv_value y = routed(graph, x, rules, &o);
     return o.shared_ffn > 0 ? clv_add(graph, y, shared(graph, x, rules, &o)) : y;
 }

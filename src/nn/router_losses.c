@@ -92,3 +92,18 @@ void clv_nn_record_router(clv_graph *graph, clv_value logits, clv_value ids)
     r->logits[r->n] = logits;
     r->ids[r->n++] = ids;
 }
+
+void clv_nn_record_places(clv_graph *graph, clv_value places, int64_t none)
+{
+    clv_graph_routers *r = graph->routers;
+    if (!r || !clv_graph_ok(graph))
+        return;
+    const clv_type type = clv_graph_type(graph, places);
+    int dims[CLV_MAX_RANK];
+    for (int d = 0; d < type.rank; d++)
+        dims[d] = d;
+    const clv_value full = clv_fill(graph, type.dtype, type.rank, type.shape, (double)none);
+    const clv_value sum =
+        clv_reduce(graph, CLV_SUM, clv_cast(graph, clv_equal(graph, places, full), CLV_F64), dims, type.rank, false);
+    r->dropped = clv_valid(r->dropped) ? clv_add(graph, r->dropped, sum) : sum;
+}

@@ -1,4 +1,5 @@
-/* router_losses.h - the routers of a graph, recorded for the losses that training adds for them. */
+/* router_losses.h - the routers of a graph, recorded for the losses that training adds for them, and for the number of
+ * rows that found no place. */
 #pragma once
 
 #include "cleave/nn.h"
@@ -6,7 +7,12 @@
 typedef struct clv_graph_routers {
     int n, room;
     clv_value *logits, *ids; /* [room] of each router, in order */
+    clv_value dropped;       /* choices that found no place, an f64 scalar, summed over routers; none: no capacity */
 } clv_graph_routers;
+
+enum { CLV_MAX_CAPACITY_FACTOR = 1000 };
 
 /* Adds a router to graph->routers, if that is not NULL. */
 void clv_nn_record_router(clv_graph *graph, clv_value logits, clv_value ids);
+/* Adds the choices of a router without a place, which have this number, to graph->routers, if that is not NULL. */
+void clv_nn_record_places(clv_graph *graph, clv_value places, int64_t none);

@@ -22,6 +22,7 @@
     X(count_labels) X(dropout) X(sum_squares) X(clip_scale) X(adamw) X(adamw_rounded) X(sgd) X(lion) \
     X(quant_dot) X(packed_dot) \
     X(router) X(router_gradient) X(experts) X(experts_gradient) \
+    X(expert_places) X(expert_dispatch) X(expert_combine) X(expert_weights_gradient) \
     X(pointwise) X(fold) X(dynamic_slice) X(dynamic_update_slice) X(gather) X(scatter)
 // clang-format on
 

@@ -147,8 +147,10 @@ clv_status clv_trainer_step(clv_trainer *t, const int32_t *ids, const int32_t *l
         return copy_step_result(out, &(clv_train_step){.step = t->step++, .lr = lr}, err);
     inputs[n++] = (clv_input_binding){"lr", &lr};
     inputs[n++] = (clv_input_binding){"step", &step};
-    clv_output_binding outputs[] = {{"loss", &loss}, {"grad_norm", &norm}};
-    CLV_TRY(clv_session_run(t->session, t->program, inputs, n, outputs, 2, err));
+    double dropped = 0;
+    clv_output_binding outputs[] = {{"loss", &loss}, {"grad_norm", &norm}, {"dropped", &dropped}};
+    const int n_outputs = t->model->config.capacity_factor > 0 ? 3 : 2;
+    CLV_TRY(clv_session_run(t->session, t->program, inputs, n, outputs, n_outputs, err));
     clv_session_stats stats = {.size = sizeof stats};
     CLV_TRY(clv_session_take_stats(t->session, &stats, err));
     clv_train_step result = {.step = t->step,
@@ -158,7 +160,8 @@ clv_status clv_trainer_step(clv_trainer *t, const int32_t *ids, const int32_t *l
                              .comm_seconds = stats.comm_seconds,
                              .overlapped_seconds = stats.overlapped_seconds,
                              .grad_norm = norm,
-                             .labels = counted};
+                             .labels = counted,
+                             .dropped = (int64_t)dropped};
     if (!isfinite(loss) || !isfinite(norm))
         CLV_TRY(clv_trainer_handle_nonfinite(t, &result, inputs, n, err));
     else

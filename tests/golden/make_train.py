@@ -6,9 +6,11 @@ with its padding, or with the id FILL in its place.
 
 And train_bf16.h for tests/test_train_golden_bf16.c: the same in bf16, with f32 copies of weights, moments and clipping.
 
-Losses are those before each update; norms those before clipping (torch.nn.utils.clip_grad_norm_).
+Losses are those before each update; norms those before clipping (torch.nn.utils.clip_grad_norm_). With a capacity,
+choices beyond an expert's places in a sequence, the first rows first, are given to no expert.
 """
 
+import math
 import os
 
 import torch
@@ -71,11 +73,38 @@ def whole(values):
     return AutoModelForMaskedLM, dict(input_ids=ids, labels=labels)
 
 
-def train(name, make, task=causal):
+class Capacity:
+    """Of the experts of a model: ceil(factor top_k S / E) places in each sequence; counts the choices without one."""
+
+    def __init__(self, model, factor, sequences):
+        self.factor, self.sequences, self.dropped = factor, sequences, 0
+        for module in model.modules():
+            if type(module).__name__.endswith("Experts"):
+                module.forward = lambda x, ids, weights, run=module.forward, n=module.num_experts: run(
+                    x, self.keep(ids, n), weights)
+
+    def keep(self, ids, experts):
+        ids = ids.clone()
+        rows = ids.shape[0] // self.sequences
+        places = min(max(1, math.ceil(self.factor * ids.shape[1] * rows / experts)), rows)
+        for first in range(0, ids.shape[0], rows):
+            taken = [0] * experts
+            for r in range(first, first + rows):
+                for j in range(ids.shape[1]):
+                    e = int(ids[r, j])
+                    taken[e] += 1
+                    if taken[e] > places:
+                        ids[r, j] = experts
+                        self.dropped += 1
+        return ids
+
+
+def train(name, make, task=causal, capacity=0.0):
     kind, batch = task(load_file(os.path.join(here, name + "_golden", "values.safetensors")))
     how = dict(dtype=torch.float32, attn_implementation="eager", experts_implementation="eager")
     model = kind.from_pretrained(os.path.join(here, name), **how).eval()
     optimizer = make(model.parameters())
+    limit = Capacity(model, capacity, len(batch["input_ids"])) if capacity else None
     losses, norms = [], []
     for _ in range(STEPS):
         optimizer.zero_grad()
@@ -84,7 +113,7 @@ def train(name, make, task=causal):
         norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)))
         losses.append(float(loss))
         optimizer.step()
-    return row(name, make.__name__, task.__name__, losses, norms)
+    return row(name, make.__name__, task.__name__, losses, norms, capacity, limit.dropped if limit else 0)
 
 
 def in_bf16(name, make):
@@ -110,22 +139,24 @@ def in_bf16(name, make):
     return losses
 
 
-def row(name, optimizer, task, losses, norms):
+def row(name, optimizer, task, losses, norms, capacity, dropped):
     lines = [[", ".join(f"{x:.9g}" for x in v[i:i + 5]) for i in range(0, STEPS, 5)] for v in (losses, norms)]
     numbers = ["{" + ",\n      ".join(rows) + "}" for rows in lines]
-    return f'    {{"{name}", "{optimizer}", "{task}",\n     {numbers[0]},\n     {numbers[1]}}},\n'
+    return f'    {{"{name}", "{optimizer}", "{task}",\n     {numbers[0]},\n     {numbers[1]}, {capacity}, {dropped}}},\n'
 
 
 rows = [train(name, make) for name in ("llama", "gpt2") for make in (adamw, sgd, lion)]
 rows += [train(name, adamw, padded) for name in ("esm", "esm_norm", "bert")]
 rows += [train(name, adamw, whole) for name in ("esm_whole", "bert")]
 rows += [train(name, adamw) for name in ("mixtral", "mixtral_balanced", "qwen3_moe", "qwen2_moe")]
+rows += [train("mixtral", adamw, capacity=0.75), train("qwen2_moe", adamw, capacity=1.0)]
 with open(os.path.join(here, "train.h"), "w") as out:
     out.write(f"""/* Made by make_train.py: losses and norms of gradients of {STEPS} updates, by torch and transformers. */
 // clang-format off
 static const struct {{
     const char *model, *optimizer, *task;
-    double loss[{STEPS}], norm[{STEPS}];
+    double loss[{STEPS}], norm[{STEPS}], capacity;
+    int dropped; /* of all updates */
 }} trainings[] = {{
 {"".join(rows)}}};
 // clang-format on

@@ -58,11 +58,14 @@ static void print_rates(char out[RATES], const run *r, const clv_train_step *did
 
 static void log_step(run *r, const clv_train_step *did, double tokens, bool timed, const char *val)
 {
-    char line[640], rates[RATES];
+    char line[704], rates[RATES], dropped[48] = "";
     print_rates(rates, r, timed ? did : NULL, tokens);
-    snprintf(line, sizeof line, "{\"step\":%lld,\"loss\":%.9g,\"grad_norm\":%.9g,\"lr\":%.6g,%s,\"skipped\":%lld%s}\n",
+    if (did->dropped > 0)
+        snprintf(dropped, sizeof dropped, ",\"dropped\":%lld", (long long)did->dropped);
+    snprintf(line, sizeof line,
+             "{\"step\":%lld,\"loss\":%.9g,\"grad_norm\":%.9g,\"lr\":%.6g,%s,\"skipped\":%lld%s%s}\n",
              (long long)did->step, did->loss, did->grad_norm, did->lr, rates,
-             (long long)clv_trainer_steps_skipped(r->trainer), val);
+             (long long)clv_trainer_steps_skipped(r->trainer), dropped, val);
     clv_run_folder_append_metrics(&r->folder, line);
 }
 

@@ -52,7 +52,8 @@ static const clv_config_keys config_keys[] = {
     {CLV_CONFIG_KEY_READ, "qwen3_moe", true, "attention_bias"},
     {CLV_CONFIG_KEY_READ, "qwen2_moe", true, "qkv_bias shared_expert_intermediate_size"},
     {CLV_CONFIG_KEY_READ, EXPERTS, true,
-     "num_experts num_local_experts num_experts_per_tok output_router_logits router_aux_loss_coef"},
+     "num_experts num_local_experts num_experts_per_tok output_router_logits router_aux_loss_coef "
+     "moe_expert_capacity_factor"},
     {CLV_CONFIG_KEY_READ, "mixtral", true, "router_jitter_noise"},
     {CLV_CONFIG_KEY_READ, QWENS, true, "moe_intermediate_size norm_topk_prob decoder_sparse_step"},
     {CLV_CONFIG_KEY_MUST_BE_UNSET, QWENS, false, "mlp_only_layers"},

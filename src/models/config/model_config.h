@@ -43,6 +43,7 @@ typedef struct clv_model_config {
     bool normalised_choice; /* weights of the chosen experts add up to 1 */
     bool adds_router_loss;  /* training adds router_loss_factor times the load-balancing loss */
     double router_loss_factor;
+    double capacity_factor;      /* of training: clv_experts_options; 0: no row is dropped */
     int64_t token_types;         /* BERT: rows of the table of token types */
     bool tie_word_embeddings;    /* the output projection is the embedding */
     bool embedding_norm;         /* LayerNorm after the embedding */

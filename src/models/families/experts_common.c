@@ -1,6 +1,8 @@
 /* experts_common.c - shared by Mixtral, Qwen2-MoE and Qwen3-MoE: config keys of the experts; rows of Qwen. */
 #include "models/families/experts_common.h"
 
+#include "nn/router_losses.h"
+
 clv_status clv_experts_read_config(clv_model_config *c, const json_t *o, const char *const keys[2], const char *where,
                                    clv_error *err)
 {
@@ -11,7 +13,10 @@ clv_status clv_experts_read_config(clv_model_config *c, const json_t *o, const c
         return clv_fail(err, CLV_EFORMAT, "%s: \"num_experts_per_tok\" is %lld; valid: 1 to \"%s\", %lld", where,
                         (long long)c->top_k, keys[0], (long long)c->experts);
     CLV_TRY(clv_json_get_bool(&c->adds_router_loss, o, "output_router_logits", CLV_JSON_OPTIONAL, where, err));
-    return clv_json_get_real(&c->router_loss_factor, o, "router_aux_loss_coef", CLV_JSON_OPTIONAL, 0, 1e3, where, err);
+    CLV_TRY(
+        clv_json_get_real(&c->router_loss_factor, o, "router_aux_loss_coef", CLV_JSON_OPTIONAL, 0, 1e3, where, err));
+    return clv_json_get_real(&c->capacity_factor, o, "moe_expert_capacity_factor", CLV_JSON_OPTIONAL, 0,
+                             CLV_MAX_CAPACITY_FACTOR, where, err);
 }
 
 json_t *clv_experts_write_config(json_t *o, const clv_model_config *c, const char *key)
@@ -22,6 +27,8 @@ json_t *clv_experts_write_config(json_t *o, const clv_model_config *c, const cha
     json_object_set_new(o, "num_experts_per_tok", json_integer(c->top_k));
     json_object_set_new(o, "output_router_logits", json_boolean(c->adds_router_loss));
     json_object_set_new(o, "router_aux_loss_coef", json_real(c->router_loss_factor));
+    if (c->capacity_factor > 0)
+        json_object_set_new(o, "moe_expert_capacity_factor", json_real(c->capacity_factor));
     return o;
 }
 

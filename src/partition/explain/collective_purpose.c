@@ -73,7 +73,7 @@ static const clv_op *maker_of(const clv_graph *graph, int value)
     return info->source == CLV_FROM_OP ? &graph->ops[info->op] : NULL;
 }
 
-static const char vocabulary[] = "vocabulary";
+static const char vocabulary[] = "vocabulary", experts[] = "experts";
 
 /* Whether the op that made the value, or, for its gradient, the primal, or the one that needs it works on the
  * vocabulary. */
@@ -115,18 +115,21 @@ static bool is_of_weights(const reshard_context *it)
            (why->need == CLV_NEEDED_BY_STATE && is_weight(it->p->graph, why->state, 0));
 }
 
-/* Whether the step moves along axes alone that split the experts of a weight. */
-static bool is_along_experts(const reshard_context *it)
+/* Whether the value is what experts have at their places, or the step moves along axes alone that split the experts of
+ * a weight. */
+static bool is_of_experts(const reshard_context *it)
 {
     const clv_partitioner *p = it->p;
     uint32_t split = 0, moved = 0;
+    if (has_dim(p, it->value, experts))
+        return true;
     for (int v = 1; v < p->graph->n_values; v++) {
         const clv_available_layouts *weight = &p->available[v];
         if (p->graph->values[v].source != CLV_FROM_STATE || weight->n == 0)
             continue;
         const clv_layout *layout = clv_partition_made_layout(p, v);
         for (int d = 0; d < layout->rank; d++)
-            if (weight->dim_names[d] && strcmp(weight->dim_names[d], "experts") == 0)
+            if (weight->dim_names[d] && strcmp(weight->dim_names[d], experts) == 0)
                 for (int a = layout->begin[d]; a < layout->begin[d + 1]; a++)
                     split |= 1u << layout->axes[a].axis;
     }
@@ -156,7 +159,7 @@ clv_collective_purpose clv_explain_collective_purpose(const clv_partitioner *p, 
         return CLV_PURPOSE_GRADIENT_REDUCTION;
     if (has_dim(p, value, vocabulary))
         return CLV_PURPOSE_VOCABULARY;
-    if (is_along_experts(&it))
+    if (is_of_experts(&it))
         return CLV_PURPOSE_EXPERT_PARALLEL;
     if (moves_sequence && is_stated(&it))
         return CLV_PURPOSE_SEQUENCE_PARALLEL;
