@@ -4,8 +4,8 @@
 #include "cleave/trace.h"
 #include "cli/output/table.h"
 
-/* Ends the session's trace and writes it. alone: without the other processes, which may have failed. */
-clv_status clv_trace_write(clv_session *session, const char *path, const clv_machine *machine, bool alone,
+/* Ends the session's trace and writes it. this_process_only: without the other processes, which may have failed. */
+clv_status clv_trace_write(clv_session *session, const char *path, const clv_machine *machine, bool this_process_only,
                            clv_error *err);
 
 /* Adds the list "ops": {"op", "calls", "ms", "share", "waiting_ms", "stealing_ms"} a step, the longest first. */
