@@ -1,4 +1,4 @@
-/* prompts.c - prompts of `cleave generate`: one text, or the lines of a file; reading standard input. */
+/* prompts.c - reads the prompts of `cleave generate`: one text, or the lines of a file; reads standard input. */
 #include "cli/input/prompts.h"
 
 #include <stdlib.h>

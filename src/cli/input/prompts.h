@@ -1,4 +1,4 @@
-/* prompts.h - prompts of `cleave generate`: one text, or the lines of a file; reading standard input. */
+/* prompts.h - reads the prompts of `cleave generate`: one text, or the lines of a file; reads standard input. */
 #pragma once
 
 #include "cleave/status.h"

@@ -1,4 +1,4 @@
-/* op_times.c - time per kind of op and collective of a step, from a trace, as table rows. */
+/* op_times.c - adds the time of each kind of op and collective of a step to a table, as a trace has it. */
 #include "cli/timing/op_times.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* op_times.h - time per kind of op and collective of a step, from a trace, as table rows. */
+/* op_times.h - adds the time of each kind of op and collective of a step to a table, as a trace has it. */
 #pragma once
 
 #include "cleave/trace.h"
