@@ -1,5 +1,5 @@
-/* stored_weight.c - creates a layer's weight as dense, prepacked or quantized state, and multiplies by it. Of a graph
- * that quantizes only weights whose contracted dimension is a multiple of 32 are; the others stay floats. */
+/* stored_weight.c - creates a layer's weight as dense, prepacked or quantized state, and multiplies by it. Where the
+ * graph quantizes, a weight whose contracted dimension is no multiple of 32 stays in floats. */
 #include "nn/stored_weight.h"
 
 #include <stdio.h>
