@@ -7,7 +7,7 @@
 clv_window *hand_window(clv_world *world, void *const *memory);
 void hand_window_free(clv_world *world, clv_window *window);
 
-/* Prepares the transfer's plan and, unless that failed, gives it staging. */
+/* Prepares the transfer as a collective and, unless that failed, allocates its staging. */
 clv_status hand_prepare(clv_plan **out, void **staging, clv_world *world, clv_comm *comm, const clv_transfer *transfer,
                         clv_error *err);
 /* Releases both. */

@@ -73,10 +73,10 @@ CLV_EXPERIMENTAL int clv_sequences_is_fasta(const clv_sequences *sequences);
 CLV_EXPERIMENTAL int64_t clv_sequences_max_tokens(const clv_sequences *sequences);
 
 /** Reads a whole text file of at most 1 GiB. *out is NUL-terminated; the caller frees it. The file may be a pipe, "-"
- *  (standard input), or compressed by gzip. A byte order mark is removed. zeros 0: CRLF and CR become "\n", and a zero
+ *  (standard input), or compressed by gzip. A byte order mark is removed. raw 0: CRLF and CR become "\n", and a zero
  *  byte is CLV_EINVAL; nonzero: bytes are kept as they are.
  *  @return CLV_ENOTFOUND; CLV_EFORMAT naming the kind of a file that is not text; CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
-CLV_EXPERIMENTAL clv_status clv_text_read(char **out, size_t *size, const char *path, int zeros, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_text_read(char **out, size_t *size, const char *path, int raw, clv_error *err);
 
 #ifdef __cplusplus
 }

@@ -79,7 +79,7 @@ bool clv_group_shards_is_all_reduce(const clv_group_shards *parts)
     return all;
 }
 
-/* ---- plans ---- */
+/* ---- prepared collectives ---- */
 
 /* Bytes that this rank receives, all members' together. */
 static int64_t receive_bytes(const clv_transfer *t)

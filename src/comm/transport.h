@@ -1,9 +1,9 @@
 /* transport.h - transport interface (vtable) and collective descriptors: prepare once, then start and wait per run.
  *
  * A transfer describes a collective as one rank sees it: which boxes move, what is summed and in which order. It
- * becomes a plan when a program is loaded; each run starts the plan and waits for it. All members of a group start the
- * same transfers in the same order. A transport only moves bytes: sums run over members 0..n-1 in this order, bf16 and
- * f16 are summed in f32 and rounded once, so every transport gives the same bits.
+ * becomes a prepared collective when a program is loaded; each run starts that and waits for it. All
+ * members of a group start the same transfers in the same order. A transport only moves bytes: sums run over members
+ * 0..n-1 in this order, bf16 and f16 are summed in f32 and rounded once, so every transport gives the same bits.
  *
  * Failure: every wait ends by the world's deadline. A rank that fails calls clv_comm_abort; all waiters then return
  * CLV_EPEER with the failing rank, its op and its message. A wait that times out returns CLV_ETIMEOUT, names the
@@ -23,8 +23,8 @@ typedef struct clv_window clv_window;
 
 struct clv_rank_progress;
 
-/* A collective as one rank sees it. `what`, the group and the memory must live as long as the plan; the other pointers
- * are borrowed by prepare alone. */
+/* A collective as one rank sees it. `what`, the group and the memory must live as long as the prepared collective; the
+ * other pointers are borrowed by prepare alone. */
 typedef struct clv_transfer {
     const char *what; /* kind, for messages: "all_gather"; must outlive the world */
     uint64_t tag;     /* the same on all members, and different from that of any other collective */
@@ -44,7 +44,7 @@ typedef enum clv_wait {
     CLV_WAIT_INPUT_REUSABLE /* no peer reads in or writes out any more */
 } clv_wait;
 
-/* The common beginning of every transport's plan: the transfer as this rank carries it out. */
+/* The common beginning of every transport's prepared collective: the transfer as this rank carries it out. */
 typedef struct clv_plan {
     clv_comm *comm;
     const void *in;
@@ -89,8 +89,8 @@ typedef struct clv_transport {
     /* *staging: bytes of staging memory that start needs, aligned as buffers are. */
     clv_status (*prepare)(clv_plan **out, clv_comm *comm, const clv_transfer *transfer, int64_t *staging,
                           clv_error *err);
-    /* Never waits for peers. Until both waits have returned, no other plan of the same group set may be started, in
-     * must not be written, and out and staging must not be touched. */
+    /* Never waits for peers. Until both waits have returned, no other prepared collective of the same group set may be
+     * started, in must not be written, and out and staging must not be touched. */
     clv_status (*start)(clv_plan *plan, void *staging, clv_error *err);
     /* Tells the transport, after start, that the rank runs ops before it waits: bytes must move meanwhile, and the rank
      * is not in a collective. */

@@ -1,4 +1,4 @@
-/* kernel_call.c - queries of a running kernel: its rank, threads, cancellation. */
+/* kernel_call.c - answers what a kernel asks while it runs: its rank, its threads, whether it is cancelled. */
 #include "graph/op.h"
 
 #include "device/device.h"

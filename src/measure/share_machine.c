@@ -1,6 +1,5 @@
-/* share_machine.c - gives all processes of a job the machine of the first: each measures other rates, by which it would
- * compile other programs.
- */
+/* share_machine.c - broadcasts a machine: gives all processes of a job that of the first, as each measures other rates,
+ * by which it would compile other programs. */
 #include "measure/share_machine.h"
 
 #include <stdlib.h>

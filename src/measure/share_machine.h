@@ -1,4 +1,4 @@
-/* share_machine.h - gives all processes of a job the machine of the first. */
+/* share_machine.h - broadcasts a machine: gives all processes of a job that of the first. */
 #pragma once
 
 #include "cleave/job.h"

@@ -1,5 +1,5 @@
-/* mask_token.c - the mask token and the special tokens of a masked language model, from config.json or its tokenizer.
- */
+/* mask_token.c - finds the mask token and the special tokens of a masked language model, in config.json or its
+ * tokenizer. */
 #include "cleave/data.h"
 #include "models/model.h"
 

@@ -1,6 +1,5 @@
-/* optimizer_updates.c - the end of a training step: gradients, global norm, clipping, AdamW/SGD/Lion update per
- * parameter.
- */
+/* optimizer_updates.c - builds the end of a training step: gradients, global norm, clipping, AdamW/SGD/Lion update per
+ * parameter. */
 #include <float.h>
 
 #include "models/adapters/lora_parameters.h"

@@ -1,4 +1,5 @@
-/* axis_rules_json.c - reads logical axis rules from JSON text or a file. */
+/* axis_rules_json.c - reads logical axis rules from JSON with comments, a text or a file. (--rules FILE of the command
+ * may hold a mesh and options, too: models/plan/saved_plan.c.) */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

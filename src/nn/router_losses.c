@@ -1,4 +1,4 @@
-/* router_losses.c - what training adds to the loss for routers: load balancing, and the z-loss. */
+/* router_losses.c - builds the losses that training adds for routers of experts: load balancing, and the z-loss. */
 #include "graph/graph.h"
 #include "nn/router_losses.h"
 #include "ops/operand_checks.h"

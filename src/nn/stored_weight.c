@@ -1,4 +1,5 @@
-/* stored_weight.c - creates a layer's weight as dense, prepacked or quantized state, and multiplies by it. */
+/* stored_weight.c - creates a layer's weight as dense, prepacked or quantized state, and multiplies by it. Where the
+ * graph quantizes, a weight whose contracted dimension is no multiple of 32 stays in floats. */
 #include "nn/stored_weight.h"
 
 #include <stdio.h>
@@ -9,9 +10,9 @@
 
 enum { MIN_PREPACKED_ELEMS = 64 * 1024 /* smaller weights stay in cache, in any order */ };
 
-bool clv_nn_is_quantized(const clv_graph *graph, int64_t in)
+bool clv_nn_is_quantized(const clv_graph *graph, int64_t contracted_size)
 {
-    return graph->quant && in % CLV_QUANT_BLOCK == 0;
+    return graph->quant && contracted_size % CLV_QUANT_BLOCK == 0;
 }
 
 /* Reorders a weight's dimensions to [out..., in..., last], with dimension d in blocks of `block` elements. */

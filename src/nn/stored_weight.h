@@ -1,4 +1,4 @@
-/* stored_weight.h - a layer's weight storage: dense, prepacked (GEMM panels) or quantized (blocks).
+/* stored_weight.h - how a layer stores its weight: dense, prepacked (GEMM panels) or quantized (blocks of 32).
  *
  *   dense      state "<name>" [in..., (parts,) out...]; the product is an einsum
  *   prepacked  state "<name>.packed" [(parts,) out..., out / 16, in..., 16]: the same elements in the order that the
@@ -29,8 +29,8 @@ typedef struct clv_graph_quantization {
     bool ffn_split_at_blocks; /* the size of CLV_MLP is a multiple of 32, and it is split at blocks of 32 */
 } clv_graph_quantization;
 
-/* Whether the graph quantizes weights whose last `in` dimension has this size. */
-bool clv_nn_is_quantized(const clv_graph *graph, int64_t in);
+/* Whether the graph quantizes, and this size of a weight's last contracted dimension can be: a multiple of 32. */
+bool clv_nn_is_quantized(const clv_graph *graph, int64_t contracted_size);
 
 /* A layer's description of a weight. */
 typedef struct clv_weight_spec {

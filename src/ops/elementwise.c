@@ -1,4 +1,5 @@
-/* elementwise.c - elementwise ops: unary map, binary with NumPy broadcasting, where, cast, fill, and their gradients.
+/* elementwise.c - elementwise ops of models: unary map, binary with NumPy broadcasting, where, cast, fill, and their
+ * gradients. pointwise.c has those of imported programs.
  *
  *   map:       out = f(x), f a clv_unary_kind, or x times a constant         factors: pass; scale and neg are linear
  *   combine:   out = a (op) b, NumPy broadcasting                            factors: pass; add and sub are additive,

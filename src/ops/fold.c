@@ -1,4 +1,6 @@
-/* fold.c - reductions of imported programs: of any dtype, products, minima, logic, argmax.
+/* fold.c - reduction ops that only imported programs (StableHLO) have: products, minima, logic, argmax, any dtype.
+ *
+ * Models use reduce.c: sum, mean and max of floats, which split over ranks and have gradients.
  *
  *   out[kept] = f over the other dimensions of x         factors: kept dimensions pass; reduced ones are whole
  *

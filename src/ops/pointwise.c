@@ -1,9 +1,12 @@
-/* pointwise.c - elementwise functions of imported programs: trigonometry, rounding, logic, comparisons.
+/* pointwise.c - elementwise ops that only imported programs (StableHLO) have: trigonometry, rounding, logic,
+ * comparisons.
+ *
+ * Models use elementwise.c, whose ops have vectorised kernels and gradients.
  *
  *   out = f(x), f(a, b) with NumPy broadcasting                       factors: pass; not linear
  *
- * Comparisons give bool. Floats are computed in f64 by one function a row of the table, whole numbers in i64; ops of
- * training have kernels of their own (elementwise.c). No gradient.
+ * Comparisons give bool. Floats are computed in f64 by one function a row of the table, whole numbers in i64. No
+ * gradient.
  */
 #include <math.h>
 

@@ -1,4 +1,5 @@
-/* reduce.c - reduction ops (sum, mean, max over dimensions), and broadcast and equality for their gradients.
+/* reduce.c - reduction ops of models (sum, mean, max over dimensions), and broadcast and equality for their gradients.
+ * fold.c has those of imported programs.
  *
  *   reduce:     out[kept] = sum, mean or max over the other dimensions of x
  *               factors: kept dimensions pass; reduced ones reduce(sum) or reduce(max). A mean divides by the whole

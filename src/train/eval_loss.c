@@ -1,4 +1,4 @@
-/* eval_loss.c - evaluation loss of a batch: a forward-only program. */
+/* eval_loss.c - computes the evaluation loss of a batch by a forward-only program; nothing is updated. */
 #include <math.h>
 
 #include "train/trainer.h"

@@ -79,7 +79,7 @@ static void freeze(int ms)
     raise(SIGSTOP);
 }
 
-/* What plans of every transport begin with. */
+/* What prepared collectives of every transport begin with. */
 typedef struct any_plan {
     clv_plan base;
     clv_collective_desc desc;

@@ -1,4 +1,5 @@
-/* mailbox.h - a rank's mailbox, the world's state and the plans of the mailbox transport (mailbox_transport.c). */
+/* mailbox.h - a rank's mailbox, the world's state and the prepared collectives of the mailbox transport
+ * (mailbox_transport.c). */
 #ifndef MAILBOX_H
 #define MAILBOX_H
 
@@ -48,7 +49,7 @@ typedef struct mailbox_state {
     bool *answered;             /* [processes] */
 } mailbox_state;
 
-/* A box of a plan, and its place. */
+/* A box of a prepared collective, and its place. */
 typedef struct part {
     clv_transfer_box move;
     int64_t at; /* offset in staging */
@@ -63,7 +64,7 @@ typedef struct mailbox_plan {
     part *sends, *receives;      /* [members] each */
     const void **ins;            /* [members] addends */
     int64_t staging_bytes;
-    unsigned char *staging; /* set while the plan runs */
+    unsigned char *staging; /* set while the prepared collective runs */
     uint64_t step;
 } mailbox_plan;
 

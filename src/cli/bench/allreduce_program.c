@@ -1,6 +1,5 @@
-/* allreduce_program.c - the all-reduce benchmark program, shared by `cleave bench allreduce` and
- * bench/allreduce_mpi.c.
- */
+/* allreduce_program.c - makes the all-reduce benchmark program, shared by `cleave bench allreduce` and
+ * bench/allreduce_mpi.c. */
 #include "cli/bench/allreduce_program.h"
 
 #include <string.h>

@@ -1,6 +1,5 @@
-/* allreduce_program.h - the all-reduce benchmark program, shared by `cleave bench allreduce` and
- * bench/allreduce_mpi.c.
- */
+/* allreduce_program.h - makes the all-reduce benchmark program, shared by `cleave bench allreduce` and
+ * bench/allreduce_mpi.c. */
 #pragma once
 
 #include <stdbool.h>

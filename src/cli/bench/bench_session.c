@@ -1,4 +1,4 @@
-/* bench_session.c - a session for a benchmark: on threads, or over the processes of the job. */
+/* bench_session.c - makes the session of a benchmark: on threads, or over the processes of the job. */
 #include "cli/bench/bench_session.h"
 
 clv_status clv_bench_session_new(clv_session **out, const clv_mesh *mesh, clv_session_options options,

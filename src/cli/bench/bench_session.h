@@ -1,4 +1,4 @@
-/* bench_session.h - a session for a benchmark: on threads, or over the processes of the job. */
+/* bench_session.h - makes the session of a benchmark: on threads, or over the processes of the job. */
 #pragma once
 
 #include "cleave/session.h"

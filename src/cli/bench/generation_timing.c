@@ -1,4 +1,4 @@
-/* generation_timing.c - prefill and decode timing of a generator over repetitions. */
+/* generation_timing.c - times prefill and decode of a generator over repetitions. */
 #include "cli/bench/generation_timing.h"
 
 #include <stdlib.h>

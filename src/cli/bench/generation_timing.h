@@ -1,4 +1,4 @@
-/* generation_timing.h - prefill and decode timing of a generator over repetitions. */
+/* generation_timing.h - times prefill and decode of a generator over repetitions. */
 #pragma once
 
 #include "cleave/generate.h"

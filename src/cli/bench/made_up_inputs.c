@@ -1,4 +1,5 @@
-/* made_up_inputs.c - values for the inputs of any plan's program, to time it: a model's ids and labels, a block's x. */
+/* made_up_inputs.c - makes inputs for the program of any plan, so that it can be timed: a model's ids and labels, a
+ * block's x. */
 #include "cli/bench/made_up_inputs.h"
 
 #include <stdlib.h>

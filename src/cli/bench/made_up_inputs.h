@@ -1,4 +1,5 @@
-/* made_up_inputs.h - values for the inputs of any plan's program, to time it: a model's ids and labels, a block's x. */
+/* made_up_inputs.h - makes inputs for the program of any plan, so that it can be timed: a model's ids and labels, a
+ * block's x. */
 #pragma once
 
 #include "cleave/plan.h"

@@ -1,4 +1,5 @@
-/* measured_machine.c - clv_machine_measure for benchmarks: on the job's processes, with a progress bar. */
+/* measured_machine.c - measures the machine for a benchmark (clv_machine_measure): on the job's processes, with a
+ * progress bar. */
 #include "cli/bench/measured_machine.h"
 
 #include "cli/output/progress.h"

@@ -1,4 +1,5 @@
-/* measured_machine.h - clv_machine_measure for benchmarks: on the job's processes, with a progress bar. */
+/* measured_machine.h - measures the machine for a benchmark (clv_machine_measure): on the job's processes, with a
+ * progress bar. */
 #pragma once
 
 #include "cleave/machine.h"

@@ -1,4 +1,4 @@
-/* resident_memory.c - peak anonymous resident memory of the process, sampled by a thread. */
+/* resident_memory.c - samples the peak anonymous resident memory of the process on a thread. */
 #include "cli/bench/resident_memory.h"
 
 #include <pthread.h>

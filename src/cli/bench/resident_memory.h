@@ -1,4 +1,4 @@
-/* resident_memory.h - peak anonymous resident memory of the process, sampled by a thread. */
+/* resident_memory.h - samples the peak anonymous resident memory of the process on a thread. */
 #pragma once
 
 #include <stdint.h>

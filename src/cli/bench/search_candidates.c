@@ -1,4 +1,4 @@
-/* search_candidates.c - the candidates of a plan search as programs, and their times. */
+/* search_candidates.c - compiles the candidates of a plan search and times them on this machine. */
 #include "cli/bench/search_candidates.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* search_candidates.h - the candidates of a plan search as programs, and their times. */
+/* search_candidates.h - compiles the candidates of a plan search and times them on this machine. */
 #pragma once
 
 #include "cleave/plan_search.h"

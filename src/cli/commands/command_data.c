@@ -70,7 +70,7 @@ static void report(clv_table *t, const data_args *a, const clv_corpus_info *info
     clv_table_text(t, "file", a->out);
     clv_table_int(t, "documents", info->documents);
     clv_table_int(t, "tokens", info->tokens);
-    clv_table_int(t, "learned", info->loss_tokens);
+    clv_table_int(t, "loss_tokens", info->loss_tokens);
     clv_table_int(t, "skipped", info->skipped_lines);
     clv_table_int(t, "vocab", info->vocab);
     if (info->end_id >= 0)

@@ -1,4 +1,4 @@
-/* prompts.c - prompts of `cleave generate`: one text, or the lines of a file; reading standard input. */
+/* prompts.c - reads the prompts of `cleave generate`: one text, or the lines of a file; reads standard input. */
 #include "cli/input/prompts.h"
 
 #include <stdlib.h>
@@ -95,7 +95,7 @@ clv_status clv_prompts_read(clv_prompts *p, const char *text, const char *file, 
     return file ? read_lines(p, file, command, err) : read_one(p, text, command, err);
 }
 
-clv_status clv_standard_input_read(char **out, size_t *size, int zeros, const char *command, clv_error *err)
+clv_status clv_standard_input_read(char **out, size_t *size, int raw, const char *command, clv_error *err)
 {
     if (clv_processes_have_job())
         return clv_fail(err, CLV_EINVAL,
@@ -103,5 +103,5 @@ clv_status clv_standard_input_read(char **out, size_t *size, int zeros, const ch
                         "a file that each can read");
     if (isatty(STDIN_FILENO) == 1)
         clv_log("%s: waiting for text on standard input; Ctrl-D at the begin of a line ends it", command);
-    return clv_text_read(out, size, "-", zeros, err);
+    return clv_text_read(out, size, "-", raw, err);
 }

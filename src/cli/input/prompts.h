@@ -1,4 +1,4 @@
-/* prompts.h - prompts of `cleave generate`: one text, or the lines of a file; reading standard input. */
+/* prompts.h - reads the prompts of `cleave generate`: one text, or the lines of a file; reads standard input. */
 #pragma once
 
 #include "cleave/status.h"
@@ -19,4 +19,4 @@ void clv_prompts_free(clv_prompts *p);
 
 /* Reads to its end, as clv_text_read does; the caller frees. On a terminal the command says that it waits.
  * @return CLV_EINVAL where several processes run the command, of which the first alone has one; CLV_EIO; CLV_ENOMEM */
-clv_status clv_standard_input_read(char **out, size_t *size, int zeros, const char *command, clv_error *err);
+clv_status clv_standard_input_read(char **out, size_t *size, int raw, const char *command, clv_error *err);

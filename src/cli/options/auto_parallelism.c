@@ -1,6 +1,5 @@
-/* auto_parallelism.c - default ranks and threads when none of -tp, --mesh, --threads is given: all cores of the
- * machine.
- */
+/* auto_parallelism.c - chooses ranks and threads when none of -tp, --mesh, --threads is given: all cores of the
+ * machine. */
 #include "cli/options/auto_parallelism.h"
 
 #include <stdio.h>

@@ -1,6 +1,5 @@
-/* auto_parallelism.h - default ranks and threads when none of -tp, --mesh, --threads is given: all cores of the
- * machine.
- */
+/* auto_parallelism.h - chooses ranks and threads when none of -tp, --mesh, --threads is given: all cores of the
+ * machine. */
 #pragma once
 
 #include "cli/options/mesh_options.h"

@@ -1,4 +1,4 @@
-/* found_rules.c - what --rules auto found: a line, fields of a table, and a file. */
+/* found_rules.c - reports the rules that `--rules auto` found: a line of text, an object of a table, a rules file. */
 #include "cli/options/found_rules.h"
 
 #include <math.h>

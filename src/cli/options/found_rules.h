@@ -1,4 +1,4 @@
-/* found_rules.h - what --rules auto found: a line, fields of a table, and a file. */
+/* found_rules.h - reports the rules that `--rules auto` found: a line of text, an object of a table, a rules file. */
 #ifndef CLEAVE_CLI_OPTIONS_FOUND_RULES_H
 #define CLEAVE_CLI_OPTIONS_FOUND_RULES_H
 

@@ -1,4 +1,4 @@
-/* op_times.c - time per kind of op and collective of a step, from a trace, as table rows. */
+/* op_times.c - adds the time of each kind of op and collective of a step to a table, as a trace has it. */
 #include "cli/timing/op_times.h"
 
 #include <stdio.h>
@@ -8,11 +8,11 @@
 #include "cleave/status.h"
 #include "cli/job/job_processes.h"
 
-clv_status clv_trace_write(clv_session *session, const char *path, const clv_machine *machine, bool alone,
+clv_status clv_trace_write(clv_session *session, const char *path, const clv_machine *machine, bool this_process_only,
                            clv_error *err)
 {
     const clv_trace_options options = {
-        .size = sizeof options, .path = path, .machine = machine, .this_process_only = alone};
+        .size = sizeof options, .path = path, .machine = machine, .this_process_only = this_process_only};
     return clv_trace_end(session, &options, err);
 }
 

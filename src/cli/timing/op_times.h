@@ -1,11 +1,11 @@
-/* op_times.h - time per kind of op and collective of a step, from a trace, as table rows. */
+/* op_times.h - adds the time of each kind of op and collective of a step to a table, as a trace has it. */
 #pragma once
 
 #include "cleave/trace.h"
 #include "cli/output/table.h"
 
-/* Ends the session's trace and writes it. alone: without the other processes, which may have failed. */
-clv_status clv_trace_write(clv_session *session, const char *path, const clv_machine *machine, bool alone,
+/* Ends the session's trace and writes it. this_process_only: without the other processes, which may have failed. */
+clv_status clv_trace_write(clv_session *session, const char *path, const clv_machine *machine, bool this_process_only,
                            clv_error *err);
 
 /* Adds the list "ops": {"op", "calls", "ms", "share", "waiting_ms", "stealing_ms"} a step, the longest first. */

@@ -76,13 +76,13 @@ clv_status clv_traced_steps_before_step(clv_traced_steps *t, clv_session *sessio
     return clv_trace_step(session, step, err);
 }
 
-static clv_status write_out(clv_traced_steps *t, clv_session *session, const clv_machine *machine, bool alone,
-                            const char *where, const char *command, clv_error *err)
+static clv_status write_out(clv_traced_steps *t, clv_session *session, const clv_machine *machine,
+                            bool this_process_only, const char *where, const char *command, clv_error *err)
 {
     clv_error why = {0};
     t->active = false;
     t->ended = true;
-    clv_status status = clv_trace_write(session, t->path ? t->path : t->temp_path, machine, alone, &why);
+    clv_status status = clv_trace_write(session, t->path ? t->path : t->temp_path, machine, this_process_only, &why);
     if (status == CLV_EIO || status == CLV_ENOTFOUND) {
         clv_log("%s: note: no trace: %s", command, why.message);
         return CLV_OK;
@@ -113,13 +113,13 @@ clv_status clv_traced_steps_end(clv_traced_steps *t, clv_session *session, const
     return CLV_OK;
 }
 
-void clv_traced_steps_end_failed(clv_traced_steps *t, clv_session *session, const clv_machine *machine, bool alone,
-                                 const char *command)
+void clv_traced_steps_end_failed(clv_traced_steps *t, clv_session *session, const clv_machine *machine,
+                                 bool this_process_only, const char *command)
 {
     clv_error why = {0};
     if (!t->active)
         print_no_trace(t, command);
-    else if (write_out(t, session, machine, alone, ", where the run failed,", command, &why) != CLV_OK)
+    else if (write_out(t, session, machine, this_process_only, ", where the run failed,", command, &why) != CLV_OK)
         clv_log("%s: note: no trace: %s", command, why.message);
 }
 

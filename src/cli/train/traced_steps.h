@@ -43,9 +43,10 @@ clv_status clv_traced_steps_after_step(clv_traced_steps *trace, clv_session *ses
 /* Writes the trace of a run that ends before its last step. */
 clv_status clv_traced_steps_end(clv_traced_steps *trace, clv_session *session, const clv_machine *machine,
                                 const char *command, clv_error *err);
-/* The same, of a run that failed: errors are notes. alone: other processes may not have failed in the same place. */
-void clv_traced_steps_end_failed(clv_traced_steps *trace, clv_session *session, const clv_machine *machine, bool alone,
-                                 const char *command);
+/* The same, of a run that failed: errors are notes. this_process_only: other processes may not have failed in the same
+ * place. */
+void clv_traced_steps_end_failed(clv_traced_steps *trace, clv_session *session, const clv_machine *machine,
+                                 bool this_process_only, const char *command);
 
 /* Adds the time of each op (op_times.h), with --ops. */
 clv_status clv_traced_steps_add_op_times(clv_table *t, const clv_traced_steps *trace, clv_error *err);

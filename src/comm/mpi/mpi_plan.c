@@ -1,4 +1,4 @@
-/* mpi_plan.c - plans a collective over MPI: messages per peer, tags, staging offsets, all-reduce as reduce-scatter +
+/* mpi_plan.c - prepares a collective over MPI: messages per peer, tags, staging offsets, all-reduce as reduce-scatter +
  * all-gather.
  */
 #include <stdlib.h>

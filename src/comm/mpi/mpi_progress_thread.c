@@ -23,7 +23,7 @@ static bool await_overlapped(struct clv_mpi_progress *p)
     return go_on;
 }
 
-/* Whether all messages of a plan's first phase have arrived. */
+/* Whether all messages of a prepared collective's first phase have arrived. */
 static bool has_arrived(clv_mpi_plan *plan, const clv_mpi *mpi)
 {
     const clv_mpi_phase *ph = &plan->phases[0];

@@ -22,9 +22,9 @@
  *
  * **Failure.** A collective that fails cancels its receives. Its sends stay with MPI until the members have received
  * them: a world that failed is closed when each process has received everything that was sent to it, and said so
- * (goodbye). Requests that have not ended by CLOSE_NS then, or by CLV_MPI_CANCEL_NS when a plan is released before, may
- * still use their memory when MPI is next called; so it is not called any more: the job is poisoned.
- */
+ * (goodbye). Requests that have not ended by CLOSE_NS then, or by CLV_MPI_CANCEL_NS when a prepared collective is
+ * released before, may still use their memory when MPI is next called; so it is not called any more: the job is
+ * poisoned. */
 #include <stdio.h>
 #include <string.h>
 
@@ -215,7 +215,7 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
 
 /* ---- waiting ---- */
 
-/* Compares the header of a received first message with the plan. */
+/* Compares the header of a received first message with what the collective expects. */
 static clv_status check_header(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_mpi_message *p, clv_error *err)
 {
     header h;
@@ -303,7 +303,7 @@ static clv_status await_messages(const clv_mpi_plan *plan, const clv_mpi_phase *
 
 /* ---- memory of this process ---- */
 
-/* The plan of a member in this process, which is at the same barrier. */
+/* The prepared collective of a member in this process, which is at the same barrier. */
 static const clv_mpi_plan *plan_of(const clv_mpi_plan *plan, int member)
 {
     const clv_group *local = plan->local;

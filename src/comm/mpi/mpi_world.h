@@ -1,4 +1,4 @@
-/* mpi_world.h - state of a world over MPI and the plans of its collectives. Private to src/comm/mpi and control. */
+/* mpi_world.h - state of a world over MPI and its prepared collectives. Private to src/comm/mpi and control. */
 #pragma once
 
 #include "comm/job/mpi_job.h"
@@ -38,7 +38,7 @@ typedef struct clv_mpi_local_read {
 typedef struct clv_mpi_phase {
     bool reduces;
     bool slices;           /* the operand is a slice of the result (second phase of an all-reduce) */
-    int64_t in_at, out_at; /* offsets in bytes from the plan's in (out, if slices) and out */
+    int64_t in_at, out_at; /* offsets in bytes from the prepared collective's in (out, if slices) and out */
     clv_shard in_shard, out_shard;
     bool has_own;
     clv_shard own;  /* box that the member gets from itself */
@@ -59,7 +59,7 @@ typedef struct clv_shm_member {
     const clv_shm_slot *slot; /* its slot in the running collective; NULL: not published yet */
 } clv_shm_member;
 
-/* The part of a plan that uses the host's shared-memory segment. */
+/* The part of a prepared collective that uses the host's shared-memory segment. */
 typedef struct clv_shm_plan {
     bool publishes; /* all members are on this host: each publishes a slot */
     bool in_slots;  /* the slots hold the operands, and no messages are sent */
@@ -74,14 +74,14 @@ typedef struct clv_mpi_plan {
     clv_plan base; /* first: a clv_plan * is one of these */
     clv_collective_desc desc;
     const clv_group *local; /* the group's members in this process */
-    clv_plan *threads;      /* plan of the threads transport, if all members are in this process; else NULL */
+    clv_plan *threads;      /* of the threads transport, if all members are in this process; else NULL */
     int n_phases;
     clv_mpi_phase phases[CLV_MPI_PHASES];
     clv_shm_plan shm;
     int64_t staging_bytes;
     /* While it runs: */
     bool running;
-    struct clv_mpi_plan *next_running; /* in the list of the rank's running plans */
+    struct clv_mpi_plan *next_running; /* in the list of the rank's running prepared collectives */
     unsigned char *staging;
     bool overlapped;                      /* its rank runs ops meanwhile */
     struct clv_mpi_plan *next_overlapped; /* in the progress thread's list; under its lock */
@@ -100,7 +100,7 @@ typedef struct clv_mpi_notice {
 struct clv_mpi_progress {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct clv_mpi_plan *overlapped; /* plans that run while their ranks compute */
+    struct clv_mpi_plan *overlapped; /* prepared collectives that run while their ranks compute */
     bool tried, started;             /* whether starting the thread was tried, and succeeded */
     bool stop;
     pthread_t thread;
@@ -128,7 +128,7 @@ struct clv_mpi_world {
     void *discarded;               /* a message of a failed collective that is being received; NULL: none */
     clv_mpi_request discard_request;
     struct clv_mpi_progress progress;
-    clv_mpi_plan **running;                /* [ranks] running plans of this process's ranks */
+    clv_mpi_plan **running;                /* [ranks] running prepared collectives of this process's ranks */
     char (*peer_what)[CLV_MPI_NAME_BYTES]; /* [ranks] per rank of this process: a peer's collective, for messages */
 };
 
@@ -147,7 +147,7 @@ typedef struct clv_mpi_backoff {
 bool clv_mpi_backoff_pause(clv_mpi_backoff *backoff);
 /* The transport's overlap. */
 void clv_mpi_overlap(clv_plan *plan);
-/* Ends the overlap: the plan's rank waits for it, or it has ended. */
+/* Ends the overlap: the prepared collective's rank waits for it, or it has ended. */
 void clv_mpi_end_overlap(clv_mpi_plan *plan);
 void clv_mpi_stop_progress_thread(struct clv_mpi_world *state);
 
@@ -160,8 +160,8 @@ bool clv_mpi_receive_notices(struct clv_mpi_world *state);
 bool clv_mpi_poll_failure(clv_world *world);
 /* Under the lock: sends a notice to all other processes; it must not be changed after. */
 void clv_mpi_broadcast_notice(clv_world *world, const clv_mpi_notice *notice);
-/* Compares the collective that a member announces with the plan; fails the world if they differ, or if it announces
- * another number of bytes than this rank expects. what: CLV_MPI_NAME_BYTES at most, cut. */
+/* Compares the collective that a member announces with this one; fails the world if they differ, or if
+ * it announces another number of bytes than this rank expects. what: CLV_MPI_NAME_BYTES at most, cut. */
 clv_status clv_mpi_check_peer(const clv_mpi_plan *plan, int member, bool same_phase, uint64_t tag, const char *what,
                               int64_t expected, int64_t bytes, clv_error *err);
 /* Functions of the transport's table. */
@@ -173,11 +173,11 @@ void clv_mpi_describe_process(char *out, size_t size, const clv_world *world, in
 
 /* Under the lock: tests a message's requests. Returns MPI's code. */
 int clv_mpi_test_message(const clv_job *job, clv_mpi_message *message);
-/* Removes a running plan from its rank's list. */
+/* Removes a running prepared collective from its rank's list. */
 void clv_mpi_plan_finish(clv_mpi_plan *plan);
 /* Cancels the receives of a collective that failed. Its sends stay with MPI. */
 void clv_mpi_cancel_receives(clv_mpi_plan *plan);
-/* Waits until the sends of a plan, if it runs, have been received, and ends it. */
+/* Waits until the sends of a prepared collective, if it runs, have been received, and ends it. */
 void clv_mpi_plan_abandon(clv_mpi_plan *plan);
 void clv_mpi_close(clv_world *world);
 void clv_mpi_leak(clv_world *world);
@@ -195,7 +195,7 @@ void clv_shm_plan_free(clv_shm_plan *shm);
 clv_status clv_shm_start(clv_mpi_plan *plan, void *staging, clv_error *err);
 /* Waits until all members have published their slots of this collective. */
 clv_status clv_shm_await_members(clv_mpi_plan *plan, clv_error *err);
-/* The transport's wait for plans with shm.in_slots. */
+/* The transport's wait for prepared collectives with shm.in_slots. */
 clv_status clv_shm_wait(clv_mpi_plan *plan, clv_wait what, clv_error *err);
 
 /* ---- mpi_plan.c ---- */

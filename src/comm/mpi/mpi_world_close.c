@@ -42,7 +42,7 @@ void clv_mpi_cancel_receives(clv_mpi_plan *plan)
     pthread_mutex_unlock(&job->lock);
 }
 
-/* Under the lock: whether all sends of a plan have been received. */
+/* Under the lock: whether all sends of a prepared collective have been received. */
 static bool is_sent(const clv_mpi_plan *plan)
 {
     const clv_job *job = plan->base.comm->world->mpi->job;

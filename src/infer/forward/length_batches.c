@@ -18,12 +18,12 @@ static int longest_first(const void *a, const void *b)
     return longer ? longer : (x->index > y->index) - (x->index < y->index);
 }
 
-clv_status clv_length_batches_begin(clv_length_batches *out, const clv_sequences *all, int64_t tokens, int64_t most,
-                                    clv_error *err)
+clv_status clv_length_batches_begin(clv_length_batches *out, const clv_sequences *all, int64_t batch_tokens,
+                                    int64_t max_positions, clv_error *err)
 {
     by_length *lengths = calloc((size_t)all->n + 1, sizeof *lengths);
-    *out = (clv_length_batches){.all = all, .tokens = tokens, .most = most};
-    int64_t room = tokens > most ? tokens : most;
+    *out = (clv_length_batches){.all = all, .batch_tokens = batch_tokens, .max_positions = max_positions};
+    int64_t room = batch_tokens > max_positions ? batch_tokens : max_positions;
     out->order = calloc((size_t)all->n + 1, sizeof *out->order);
     out->batch.index = calloc((size_t)room, sizeof *out->batch.index);
     out->batch.ids = calloc((size_t)room, sizeof *out->batch.ids);
@@ -43,30 +43,30 @@ clv_status clv_length_batches_begin(clv_length_batches *out, const clv_sequences
 }
 
 /* Few shapes, little padding: eight lengths between a power of two and the next. */
-static int64_t padded(int64_t n, int64_t most)
+static int64_t padded(int64_t n, int64_t max_positions)
 {
     int64_t step = 1;
     while (16 * step < n)
         step *= 2;
     n = (n + step - 1) / step * step;
     n = n < MIN_SEQ ? MIN_SEQ : n;
-    return n < most ? n : most;
+    return n < max_positions ? n : max_positions;
 }
 
-bool clv_length_batches_next(clv_length_batches *b, int64_t pad)
+bool clv_length_batches_next(clv_length_batches *b, int64_t pad_token)
 {
     clv_batch *batch = &b->batch;
     if (b->next == b->all->n)
         return false;
-    batch->seq = padded(b->all->item[b->order[b->next]].n, b->most);
-    batch->rows = b->tokens / batch->seq > 0 ? b->tokens / batch->seq : 1;
+    batch->seq = padded(b->all->item[b->order[b->next]].n, b->max_positions);
+    batch->rows = b->batch_tokens / batch->seq > 0 ? b->batch_tokens / batch->seq : 1;
     batch->rows = batch->rows < b->all->n ? batch->rows : b->all->n;
     for (int64_t r = 0; r < batch->rows; r++) {
-        bool here = b->next < b->all->n && padded(b->all->item[b->order[b->next]].n, b->most) == batch->seq;
+        bool here = b->next < b->all->n && padded(b->all->item[b->order[b->next]].n, b->max_positions) == batch->seq;
         batch->index[r] = here ? b->order[b->next++] : -1;
         const clv_sequence *s = &b->all->item[here ? batch->index[r] : batch->index[0]];
         for (int64_t i = 0; i < batch->seq; i++) {
-            batch->ids[r * batch->seq + i] = (int32_t)(i < s->n ? s->ids[i] : pad);
+            batch->ids[r * batch->seq + i] = (int32_t)(i < s->n ? s->ids[i] : pad_token);
             batch->mask[r * batch->seq + i] = i < s->n;
         }
     }

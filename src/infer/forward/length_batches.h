@@ -15,13 +15,14 @@ typedef struct clv_batch {
 typedef struct clv_length_batches {
     const clv_sequences *all;
     int64_t *order; /* [n] */
-    int64_t next, tokens, most;
+    int64_t next, batch_tokens, max_positions;
     clv_batch batch;
 } clv_length_batches;
 
-/* pad: the token that fills rows; most: the model's positions. Free with clv_length_batches_end. */
-clv_status clv_length_batches_begin(clv_length_batches *out, const clv_sequences *all, int64_t tokens, int64_t most,
-                                    clv_error *err);
-/* The next batch is in b->batch; false: there is none. */
-bool clv_length_batches_next(clv_length_batches *batches, int64_t pad);
+/* Groups sequences for batches of at most batch_tokens tokens, padding included, but at least one row. max_positions:
+ * the model's, beyond which no row is padded. Free with clv_length_batches_end. */
+clv_status clv_length_batches_begin(clv_length_batches *out, const clv_sequences *all, int64_t batch_tokens,
+                                    int64_t max_positions, clv_error *err);
+/* Makes the next batch, batches->batch, whose rows are filled up with pad_token; false: there is none. */
+bool clv_length_batches_next(clv_length_batches *batches, int64_t pad_token);
 void clv_length_batches_end(clv_length_batches *batches);

@@ -359,11 +359,11 @@ clv_status clv_sequences_skipped_at(const clv_sequences *s, int64_t i, clv_seque
     return describe(out, s ? s->skipped : NULL, clv_sequences_skipped_count(s), i, __func__, err);
 }
 
-clv_status clv_text_read(char **out, size_t *size, const char *path, int zeros, clv_error *err)
+clv_status clv_text_read(char **out, size_t *size, const char *path, int raw, clv_error *err)
 {
     CLV_TRY(clv_require(out && size && path, __func__, "out, where its size goes, and a path", err));
     clv_text_file *file;
     CLV_TRY(clv_text_file_open(&file, path, err));
-    clv_text_file_set_raw(file, !zeros);
-    return read_rest(out, size, file, path, !zeros, err);
+    clv_text_file_set_raw(file, !raw);
+    return read_rest(out, size, file, path, !raw, err);
 }

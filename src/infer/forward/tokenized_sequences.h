@@ -22,6 +22,6 @@ struct clv_sequences {
 };
 
 /* clv_sequences_read with a tokenizer and max_tokens instead of a model. Empty *out with clv_sequences_reset. */
-clv_status clv_sequences_load(clv_sequences *out, const char *path, const clv_tokenizer *tokenizer, int64_t most,
+clv_status clv_sequences_load(clv_sequences *out, const char *path, const clv_tokenizer *tokenizer, int64_t max_tokens,
                               const clv_sequences_options *options, clv_error *err);
 void clv_sequences_reset(clv_sequences *sequences);

@@ -357,13 +357,11 @@ clv_status clv_generator_sample(clv_generator *g, int64_t index, const clv_sampl
     if (g->is_sharded && !clv_vocab_parallel_is_enough(&g->sharded, &taken))
         CLV_TRY(gather_logits(g, err));
     if (g->is_sharded) {
-        int64_t found;
-        CLV_TRY(clv_vocab_parallel_sample(&found, &g->sharded, g->session, &taken, index, s->length, g->logits, g->seen,
-                                          err));
-        if (found >= 0) {
-            *token = found;
+        bool needs_all_logits;
+        CLV_TRY(clv_vocab_parallel_sample(token, &needs_all_logits, &g->sharded, g->session, &taken, index, s->length,
+                                          g->logits, g->seen, err));
+        if (!needs_all_logits)
             return CLV_OK;
-        }
         CLV_TRY(gather_logits(g, err));
     }
     const float *logits = g->logits + index * vocab;

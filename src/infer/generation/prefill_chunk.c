@@ -1,4 +1,4 @@
-/* prefill_chunk.c - chunk size of chunked prefill: a power of two up to 512 tokens. */
+/* prefill_chunk.c - chooses the chunk size of chunked prefill: a power of two up to 512 tokens. */
 #include "infer/generation/prefill_chunk.h"
 
 #include <stdbool.h>

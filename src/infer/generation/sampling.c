@@ -295,8 +295,8 @@ static bool may_tie(clv_candidate *work, int64_t n, int64_t top_k, float bound)
     return bound > -INFINITY && better < top_k;
 }
 
-clv_status clv_sample_from_candidates(int64_t *token, const clv_sampling *s, clv_candidate *work, int64_t n,
-                                      float bound, int64_t position, clv_error *err)
+clv_status clv_sample_from_candidates(int64_t *token, bool *needs_all_logits, const clv_sampling *s,
+                                      clv_candidate *work, int64_t n, float bound, int64_t position, clv_error *err)
 {
     clv_candidate first = n > 0 ? find_first(work, n) : (clv_candidate){-INFINITY, -1};
 
@@ -305,9 +305,8 @@ clv_status clv_sample_from_candidates(int64_t *token, const clv_sampling *s, clv
         return fail_broken(first, position, err);
     if (first.logit == -INFINITY)
         return fail_none(position, err);
-    if (s->temperature == 0)
-        *token = first.id;
-    else
-        *token = may_tie(work, n, s->top_k, bound) ? -1 : draw_of_kept(work, n, first.logit, s, position);
+    *needs_all_logits = s->temperature != 0 && may_tie(work, n, s->top_k, bound);
+    if (!*needs_all_logits)
+        *token = s->temperature == 0 ? first.id : draw_of_kept(work, n, first.logit, s, position);
     return CLV_OK;
 }

@@ -37,7 +37,7 @@ void clv_top_candidates(clv_candidate *out, int64_t k, clv_candidate *work, int6
 
 /* Samples the token that clv_sample would sample from all logits, from n candidates in any order:
  * clv_sampling_candidates_needed of each shard, as clv_top_candidates finds them. Changes work. bound: no other token
- * has a larger logit; -INFINITY if that does not matter. *token is -1 if another token may tie with the last of top_k:
- * then all logits are needed. */
-clv_status clv_sample_from_candidates(int64_t *token, const clv_sampling *sampling, clv_candidate *work, int64_t n,
-                                      float bound, int64_t position, clv_error *err);
+ * has a larger logit; -INFINITY if that does not matter. *needs_all_logits: another token may tie with the last of
+ * top_k, and *token is not set. */
+clv_status clv_sample_from_candidates(int64_t *token, bool *needs_all_logits, const clv_sampling *sampling,
+                                      clv_candidate *work, int64_t n, float bound, int64_t position, clv_error *err);

@@ -165,15 +165,16 @@ static int64_t collect_candidates(clv_vocab_parallel *s, int64_t sequence, float
     return n;
 }
 
-clv_status clv_vocab_parallel_sample(int64_t *token, clv_vocab_parallel *s, const clv_session *session,
-                                     const clv_sampling *sampling, int64_t sequence, int64_t position,
-                                     const float *logits, const bool *seen, clv_error *err)
+clv_status clv_vocab_parallel_sample(int64_t *token, bool *needs_all_logits, clv_vocab_parallel *s,
+                                     const clv_session *session, const clv_sampling *sampling, int64_t sequence,
+                                     int64_t position, const float *batch_logits, const bool *batch_seen,
+                                     clv_error *err)
 {
     int64_t k = clv_sampling_candidates_needed(sampling, s->vocab);
     double penalty = sampling->repetition_penalty;
     float bound;
     if (s->n_gathered != k || s->penalty != penalty || s->stale[sequence])
-        CLV_TRY(allgather_candidates(s, session, k, penalty, logits, seen, err));
+        CLV_TRY(allgather_candidates(s, session, k, penalty, batch_logits, batch_seen, err));
     int64_t n = collect_candidates(s, sequence, &bound);
-    return clv_sample_from_candidates(token, sampling, s->scratch, n, bound, position, err);
+    return clv_sample_from_candidates(token, needs_all_logits, sampling, s->scratch, n, bound, position, err);
 }

@@ -39,9 +39,11 @@ void clv_vocab_parallel_invalidate_sequence(clv_vocab_parallel *s, int64_t seque
 /* Whether candidates suffice to sample, and take fewer bytes than logits. */
 bool clv_vocab_parallel_is_enough(const clv_vocab_parallel *s, const clv_sampling *sampling);
 
-/* clv_sample of a sequence of logits [B,V], with the penalty for the tokens seen [B,V]. All processes must make the
- * same call. The first call gathers the candidates of all sequences, later calls reuse them. *token is -1 if the
- * candidates do not suffice after all (clv_sample_from_candidates). */
-clv_status clv_vocab_parallel_sample(int64_t *token, clv_vocab_parallel *s, const clv_session *session,
-                                     const clv_sampling *sampling, int64_t sequence, int64_t position,
-                                     const float *logits, const bool *seen, clv_error *err);
+/* clv_sample of one sequence of a batch, with the penalty for the tokens that it has seen. batch_logits, batch_seen:
+ * [B,V], of which this process's shards are read. All processes must make the same call. The first call gathers the
+ * candidates of all sequences, later calls reuse them. *needs_all_logits: the candidates do not suffice after all, and
+ * *token is not set (clv_sample_from_candidates). */
+clv_status clv_vocab_parallel_sample(int64_t *token, bool *needs_all_logits, clv_vocab_parallel *s,
+                                     const clv_session *session, const clv_sampling *sampling, int64_t sequence,
+                                     int64_t position, const float *batch_logits, const bool *batch_seen,
+                                     clv_error *err);

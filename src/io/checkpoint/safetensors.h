@@ -110,12 +110,12 @@ typedef struct clv_metadata_entry {
 clv_status clv_safetensors_create_with_metadata(clv_safetensors_writer **out, const char *path,
                                                 const clv_tensor_spec *specs, int64_t n,
                                                 const clv_metadata_entry *metadata, int n_metadata, clv_error *err);
-/* Several processes can write one file: one creates it and sends its id (-1: none can join) to the others. These join
- * with the same specs, write, and detach, which returns the bytes that they wrote. The first adds those bytes to its
- * own and commits when all have detached. */
+/* Several processes can write one file: one creates it and sends the number of its temporary file (negative: no other
+ * can write to it) to the others. These attach to it with the same specs, write, and detach, which returns the bytes
+ * that they wrote. The first adds those bytes to its own and commits when all have detached. */
 int clv_safetensors_writer_id(const clv_safetensors_writer *w);
 clv_status clv_safetensors_join(clv_safetensors_writer **out, const char *path, const clv_tensor_spec *specs, int64_t n,
-                                int id, clv_error *err);
+                                int number, clv_error *err);
 clv_status clv_safetensors_detach(clv_safetensors_writer *w, int64_t *bytes, clv_error *err);
 void clv_safetensors_add_written_bytes(clv_safetensors_writer *w, int64_t bytes);
 /* Writes a box (NULL for all) of tensor i, of the spec's dtype, row-major and without gaps. In any order, from any

@@ -1,5 +1,5 @@
-/* file.c - files: bounded whole-file reads, atomic replacement (temporary, fsync, rename), SIGBUS-safe mmap copies,
- * paths.
+/* file.c - files: bounded whole-file reads, atomic replacement (temporary, fsync, rename), paths, and copies from a
+ * mapping that end in an error where a page is gone, if the process has a SIGBUS handler for them.
  */
 #include "io/files/file.h"
 
@@ -237,7 +237,7 @@ int clv_atomic_file_id(const clv_atomic_file *file)
     return file->temporary != NULL ? clv_temporary_id(file->temporary) : -1;
 }
 
-clv_status clv_atomic_file_join(clv_atomic_file *out, const char *path, int id, clv_error *err)
+clv_status clv_atomic_file_join(clv_atomic_file *out, const char *path, int number, clv_error *err)
 {
     clv_atomic_file file = {.fd = -1, .pipe_fd = -1, .joined = true};
     struct stat info;
@@ -246,7 +246,7 @@ clv_status clv_atomic_file_join(clv_atomic_file *out, const char *path, int id, 
     file.path = is_link ? realpath(path, NULL) : strdup(path);
     if (file.path == NULL)
         return is_link ? clv_fail_errno(err, "follow", path) : clv_fail_memory(err, "a file name", strlen(path));
-    clv_status status = clv_temporary_join(&file.temporary, &file.fd, file.path, id, err);
+    clv_status status = clv_temporary_join(&file.temporary, &file.fd, file.path, number, err);
     if (status == CLV_OK)
         *out = file;
     else

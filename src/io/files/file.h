@@ -1,5 +1,5 @@
-/* file.h - files: bounded whole-file reads, atomic replacement (temporary, fsync, rename), SIGBUS-safe mmap copies,
- * paths.
+/* file.h - files: bounded whole-file reads, atomic replacement (temporary, fsync, rename), paths, and copies from a
+ * mapping that end in an error where a page is gone, if the process has a SIGBUS handler for them.
  *
  * Replacing a file writes a temporary file in the same folder (temporary.h), fsyncs it, renames it over the old file
  * and fsyncs the folder: whatever happens in between, a reader finds the old file or the new one, never a mix. If the
@@ -54,12 +54,12 @@ typedef struct clv_atomic_file {
 clv_status clv_atomic_file_open(clv_atomic_file *out, const char *path, clv_error *err);
 /* Checks that clv_atomic_file_open would succeed, without waiting. */
 clv_status clv_atomic_file_check(const char *path, clv_error *err);
-/* Returns the id by which another process joins the file; -1: none can, since the file has no name. */
+/* Returns the number by which another process attaches to the file; -1: none can, since the file has no name. */
 int clv_atomic_file_id(const clv_atomic_file *file);
-/* Opens the temporary file of this id that another process created for the same path, to write to it too. @return
+/* Opens the temporary file of this number that another process created for the same path, to write to it too. @return
  * CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
-clv_status clv_atomic_file_join(clv_atomic_file *out, const char *path, int id, clv_error *err);
-/* Fsyncs and closes a joined file, which its creator then commits. Frees the object's memory. */
+clv_status clv_atomic_file_join(clv_atomic_file *out, const char *path, int number, clv_error *err);
+/* Fsyncs and closes an attached file, which its creator then commits. Frees the object's memory. */
 clv_status clv_atomic_file_detach(clv_atomic_file *file, clv_error *err);
 /* Writes all bytes at `offset`. Thread-safe. Exceeding a file size limit (ulimit -f) is CLV_EIO if the program ignores
  * SIGXFSZ, which would else end it. */

@@ -95,14 +95,14 @@ int clv_temporary_id(const char *name)
     return atoi(strrchr(name, '-') + 1);
 }
 
-clv_status clv_temporary_join(char **out, int *out_fd, const char *path, int id, clv_error *err)
+clv_status clv_temporary_join(char **out, int *out_fd, const char *path, int number, clv_error *err)
 {
     size_t size = strlen(path) + 24;
     char *name = malloc(size);
 
     if (name == NULL)
         return clv_fail_memory(err, "a file name", size);
-    snprintf(name, size, "%s.tmp-%d", path, id);
+    snprintf(name, size, "%s.tmp-%d", path, number);
     int fd = open(name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) {
         clv_status status = clv_fail_errno(err, "open", name);

@@ -13,11 +13,11 @@
 /* Creates a file (open for reading and writing) or a folder under the first free name, locked until *fd is closed. The
  * caller frees *name. @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
 clv_status clv_temporary_open(char **name, int *fd, const char *path, bool folder, clv_error *err);
-/* Returns the number N at the end of a temporary name. */
+/* Returns N of a name "path.tmp-N" that clv_temporary_open gave; the name must be one. */
 int clv_temporary_id(const char *name);
-/* Opens temporary file number `id` of path, which another process created and keeps locked, for writing. The caller
+/* Opens temporary file `number` of path, which another process created and keeps locked, for writing. The caller
  * frees *name. @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
-clv_status clv_temporary_join(char **name, int *fd, const char *path, int id, clv_error *err);
+clv_status clv_temporary_join(char **name, int *fd, const char *path, int number, clv_error *err);
 /* Removes a temporary path if it is stale. */
 void clv_temporary_remove_stale(const char *name, bool folder);
 /* Removes a folder atomically, by renaming it to a temporary name first. Succeeds if it does not exist. @return

@@ -365,13 +365,13 @@ void clv_where_forward(clv_dtype dtype, void *out, const void *cond, const void 
     run(&j);
 }
 
-void clv_maximum_backward(int largest, clv_dtype dtype, void *d_a, const void *d_out, const void *a, const void *b,
+void clv_maximum_backward(int is_max, clv_dtype dtype, void *d_a, const void *d_out, const void *a, const void *b,
                           int rank, const int64_t *shape, const int64_t *a_shape, const int64_t *b_shape)
 {
     job j = {.dtype = dtype, .out = d_a};
     const int64_t *shapes[] = {shape, a_shape, b_shape};
-    j.span = clv_simd_elementwise()->max_backward[largest != 0];
-    j.reference = largest ? reference_max_backward : reference_min_backward;
+    j.span = clv_simd_elementwise()->max_backward[is_max != 0];
+    j.reference = is_max ? reference_max_backward : reference_min_backward;
     add_operand(&j, dtype, d_out);
     add_operand(&j, dtype, a);
     add_operand(&j, dtype, b);

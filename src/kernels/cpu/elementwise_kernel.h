@@ -76,8 +76,8 @@ void clv_binary_forward(clv_binary_op op, clv_dtype dtype, void *out, const void
 void clv_where_forward(clv_dtype dtype, void *out, const void *cond, const void *a, const void *b, int rank,
                        const int64_t *shape, const int64_t *cond_shape, const int64_t *a_shape, const int64_t *b_shape);
 
-/* The gradient of max (largest = 1) or min (0) by a, in the result's shape: d_out where a is chosen, half of it
+/* The gradient of max (is_max nonzero) or min (0) by a, in the result's shape: d_out where a is chosen, half of it
  * where a == b (as JAX), else 0, whatever d_out is; where either is NaN d_out goes to both. For the gradient by b swap
  * a and b. Sum over a's broadcast dims afterwards. d_out has the result's shape; d_a may be d_out. */
-void clv_maximum_backward(int largest, clv_dtype dtype, void *d_a, const void *d_out, const void *a, const void *b,
+void clv_maximum_backward(int is_max, clv_dtype dtype, void *d_a, const void *d_out, const void *a, const void *b,
                           int rank, const int64_t *shape, const int64_t *a_shape, const int64_t *b_shape);

@@ -1,6 +1,5 @@
-/* checkpoint_inventory.c - tensors of a checkpoint against the model's parameters: missing, unexpected, wrong shape
- * or dtype.
- */
+/* checkpoint_inventory.c - compares the tensors of a checkpoint with the model's parameters: missing, unexpected, wrong
+ * shape or dtype. */
 #include "models/checkpoint/checkpoint_inventory.h"
 
 #include <stdio.h>

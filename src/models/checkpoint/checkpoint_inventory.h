@@ -1,6 +1,5 @@
-/* checkpoint_inventory.h - tensors of a checkpoint against the model's parameters: missing, unexpected, wrong shape
- * or dtype.
- */
+/* checkpoint_inventory.h - compares the tensors of a checkpoint with the model's parameters: missing, unexpected, wrong
+ * shape or dtype. */
 #pragma once
 
 #include "models/weights/parameter_map.h"

@@ -1,6 +1,5 @@
-/* checkpoint_warnings.c - the list of warnings about a model; warns of unused tensors and of mismatches with
- * config.json; rejects unreadable weight formats.
- */
+/* checkpoint_warnings.c - collects the warnings about a model: unused tensors, mismatches with config.json; rejects
+ * unreadable weight formats. */
 #include "models/checkpoint/checkpoint_warnings.h"
 
 #include <fnmatch.h>

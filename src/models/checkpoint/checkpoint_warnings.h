@@ -1,6 +1,5 @@
-/* checkpoint_warnings.h - the list of warnings about a model; warns of unused tensors and of mismatches with
- * config.json; rejects unreadable weight formats.
- */
+/* checkpoint_warnings.h - collects the warnings about a model: unused tensors, mismatches with config.json; rejects
+ * unreadable weight formats. */
 #pragma once
 
 #include "models/checkpoint/checkpoint_inventory.h"

@@ -401,27 +401,28 @@ void clv_model_find_tied_tensors(const clv_safetensor *out[2], const clv_weights
 
 /* ---- rotary frequencies ---- */
 
-bool clv_model_rope_frequencies_name(char name[CLV_TENSOR_NAME_SIZE], const clv_model_config *c, int64_t i)
+bool clv_model_rope_frequencies_name(char name[CLV_TENSOR_NAME_SIZE], const clv_model_config *c, int64_t candidate)
 {
     const char *pattern = c->family->frequencies;
     const char *mark = pattern != NULL ? strchr(pattern, '%') : NULL;
 
-    if (pattern == NULL || i > c->layers + 1)
+    if (pattern == NULL || candidate > c->layers + 1)
         return false;
-    if (i < c->layers)
-        fill_name(name, CLV_TENSOR_NAME_SIZE, pattern, i);
-    else if (i == c->layers)
+    if (candidate < c->layers)
+        fill_name(name, CLV_TENSOR_NAME_SIZE, pattern, candidate);
+    else if (candidate == c->layers)
         snprintf(name, CLV_TENSOR_NAME_SIZE, "%.*s*%s", (int)(mark - pattern), pattern, mark + 1);
     else
         snprintf(name, CLV_TENSOR_NAME_SIZE, "%s", c->family->shared_frequencies);
     return true;
 }
 
-const clv_safetensor *clv_model_find_rope_frequencies(const clv_weights *w, const clv_model_config *c, int64_t i)
+const clv_safetensor *clv_model_find_rope_frequencies(const clv_weights *w, const clv_model_config *c,
+                                                      int64_t candidate)
 {
     char name[CLV_TENSOR_NAME_SIZE];
 
-    return clv_model_rope_frequencies_name(name, c, i) ? clv_model_find_by_alias(w, c, name) : NULL;
+    return clv_model_rope_frequencies_name(name, c, candidate) ? clv_model_find_by_alias(w, c, name) : NULL;
 }
 
 /* The shape of the tensor: `out` and `in` are one dimension each, in the order of the form. */

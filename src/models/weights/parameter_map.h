@@ -121,13 +121,14 @@ bool clv_model_canonical_tensor_name(char name[CLV_TENSOR_NAME_SIZE], int64_t *l
 void clv_model_find_tied_tensors(const clv_safetensor *out[2], const clv_weights *weights,
                                  const clv_model_config *model);
 
-/* The possible names of stored rotary frequencies, by precedence: for i < layers those of layer i; for i = layers those
- * of all layers, with a star for the layer, as transformers 5 writes them; for i = layers + 1 the family's shared name.
- * The name: false for a larger i, and for a family that ignores stored frequencies. The tensor: NULL: not in the
- * checkpoint. */
-bool clv_model_rope_frequencies_name(char name[CLV_TENSOR_NAME_SIZE], const clv_model_config *model, int64_t i);
+/* A checkpoint may store rotary frequencies (inv_freq) under one of several names. Candidates are numbered by
+ * precedence: 0 .. layers - 1 are those of a layer; `layers` is that of all layers, with a star for the layer, as
+ * transformers 5 writes it; layers + 1 is the family's shared name. clv_model_rope_frequencies_name gives a candidate's
+ * name: false past the last, and for a family that ignores stored frequencies. clv_model_find_rope_frequencies gives
+ * its tensor; NULL: not in the checkpoint. */
+bool clv_model_rope_frequencies_name(char name[CLV_TENSOR_NAME_SIZE], const clv_model_config *model, int64_t candidate);
 const clv_safetensor *clv_model_find_rope_frequencies(const clv_weights *weights, const clv_model_config *model,
-                                                      int64_t i);
+                                                      int64_t candidate);
 
 /* Reads a box (NULL: all) of a parameter into out, row-major, converted to `dtype`. Reads only the box's bytes;
  * transposes strips of about a MiB. Thread-safe. */

@@ -1,6 +1,5 @@
-/* weight_layouts.c - layout of each parameter and checkpoint tensor on a mesh under its rules, before anything is
- * compiled.
- */
+/* weight_layouts.c - computes the layout of each parameter and checkpoint tensor on a mesh under its rules, before
+ * anything is compiled. */
 #include "models/weights/weight_layouts.h"
 
 #include <stdio.h>

@@ -1,6 +1,5 @@
-/* weight_layouts.h - layout of each parameter and checkpoint tensor on a mesh under its rules, before anything is
- * compiled.
- */
+/* weight_layouts.h - computes the layout of each parameter and checkpoint tensor on a mesh under its rules, before
+ * anything is compiled. */
 #pragma once
 
 #include "models/weights/parameter_map.h"

@@ -8,16 +8,16 @@
 
 enum { MOST_EVENTS = 1 << 22 /* of a rank: 128 MiB */, MOST_PROGRAMS = INT16_MAX };
 
-clv_status clv_trace_recorder_new(clv_trace_recorder **out, int first, int here, clv_error *err)
+clv_status clv_trace_recorder_new(clv_trace_recorder **out, int first_rank, int n_local_ranks, clv_error *err)
 {
     clv_trace_recorder *tracer = calloc(1, sizeof *tracer);
-    clv_rank_trace *ranks = calloc((size_t)here, sizeof *ranks);
+    clv_rank_trace *ranks = calloc((size_t)n_local_ranks, sizeof *ranks);
     if (!tracer || !ranks) {
         free(tracer);
         free(ranks);
-        return clv_fail_memory(err, "a trace", (size_t)here * sizeof *ranks);
+        return clv_fail_memory(err, "a trace", (size_t)n_local_ranks * sizeof *ranks);
     }
-    *tracer = (clv_trace_recorder){.first_local_rank = first, .n_local_ranks = here, .ranks = ranks};
+    *tracer = (clv_trace_recorder){.first_local_rank = first_rank, .n_local_ranks = n_local_ranks, .ranks = ranks};
     *out = tracer;
     return CLV_OK;
 }

@@ -28,7 +28,7 @@ typedef struct clv_trace_recorder {
     int64_t step;                 /* of the next run; < 0: not recorded */
 } clv_trace_recorder;
 
-clv_status clv_trace_recorder_new(clv_trace_recorder **out, int first, int here, clv_error *err);
+clv_status clv_trace_recorder_new(clv_trace_recorder **out, int first_rank, int n_local_ranks, clv_error *err);
 void clv_trace_recorder_free(clv_trace_recorder *tracer);
 
 /* clv_trace_end after runs that ended with `status`, which it returns. After a failure nothing is gathered from other

@@ -1,4 +1,4 @@
-/* multi_process.c - owned boxes and local reads of sessions over several processes. */
+/* multi_process.c - lists which process holds which box of a tensor, and reads boxes that this process holds. */
 #include "runtime/multi_process/multi_process.h"
 
 #include "runtime/session/run_bindings.h"

@@ -1,6 +1,5 @@
-/* post_processors.c - TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel: special tokens before and
- * after a text.
- */
+/* post_processors.c - adds special tokens before and after a text: TemplateProcessing, BertProcessing,
+ * RobertaProcessing, ByteLevel. */
 #include "tokens/tokenizer/tokenizer_components.h"
 
 /* Inserts an id that a processor names at index `at` of a list. */
