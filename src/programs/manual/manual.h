@@ -21,8 +21,6 @@ struct manual {
     bool whole;    /* every axis of the graph's mesh is: layouts say all */
 };
 
-enum { DEVICE_RANK = CLV_MAX_RANK };
-
 /* Number of device dimensions that the value has: those of the region, or 0. */
 int manual_lead(const importer *im, const imported *x);
 /* Elements in each device dimension: 1 for those that it lacks. */
