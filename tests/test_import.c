@@ -170,6 +170,8 @@ static const char *const programs[] = {"mlp_forward",
                                        "shard_map_collectives",
                                        "shard_map_ring",
                                        "shard_map_block",
+                                       "shard_map_attention",
+                                       "shard_map_vocabulary",
                                        "shard_map_unchecked"};
 static const char *const meshes[] = {"data=1,model=1", "data=2,model=1", "data=1,model=3", "data=2,model=2"};
 

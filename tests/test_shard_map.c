@@ -138,6 +138,22 @@ static void test_mistakes(void **state)
     }
 }
 
+/* Ring attention, softmaxes and embeddings over sharded dimensions, gradients with check_vma and without: no fault. */
+static void test_sound(void **state)
+{
+    static const char *const names[] = {"shard_map",           "shard_map_ring",      "shard_map_block",
+                                        "shard_map_unchecked", "shard_map_attention", "shard_map_vocabulary"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        clv_import_fault_info fault = {.size = sizeof fault};
+        built b;
+        build(&b, names[i], NULL, false);
+        must(clv_import_fault(b.program, 0, &fault, NULL), NULL);
+        if (fault.kind)
+            fail_msg("%s: %s of %s: %s", names[i], fault.kind, fault.tensor, fault.text);
+        free_built(&b);
+    }
+}
+
 /* How far devices differ, as an output of the program that measures it. */
 static double measure(const char *name)
 {
@@ -334,12 +350,9 @@ static void test_hlo_shardings(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stated_collectives),
-                                       cmocka_unit_test(test_mistakes),
-                                       cmocka_unit_test(test_measured),
-                                       cmocka_unit_test(test_reports),
-                                       cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_broadcast),
-                                       cmocka_unit_test(test_hlo_shardings)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stated_collectives), cmocka_unit_test(test_mistakes),     cmocka_unit_test(test_sound),
+        cmocka_unit_test(test_measured),           cmocka_unit_test(test_reports),      cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_broadcast),          cmocka_unit_test(test_hlo_shardings)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,6 +94,57 @@ def shard_map_ring_sum():
     return mapped(total, mesh(model=4), P("model"), P(), check_vma=False), (jnp.arange(8.0).reshape(4, 2),)
 
 
+@program
+def shard_map_attention():
+    """Ring attention, and keys that are split with one psum: softmaxes whose parts are joined as they should be."""
+    axes = mesh(model=4)
+
+    def ring(q, k, v):
+        def turn(carry, _):
+            k, v, most, total, out = carry
+            scores = q @ k.T
+            new = jnp.maximum(most, scores.max(-1))
+            share, old = jnp.exp(scores - new[:, None]), jnp.exp(most - new)
+            k, v = (lax.ppermute(x, "model", [(d, (d + 1) % 4) for d in range(4)]) for x in (k, v))
+            return (k, v, new, total * old + share.sum(-1), out * old[:, None] + share @ v), None
+
+        start = [lax.pcast(jnp.full(q.shape[0], x), "model", to="varying") for x in (-1e30, 0.0)]
+        _, _, _, total, out = lax.scan(turn, (k, v, *start, jnp.zeros_like(q)), None, length=4)[0]
+        return out / total[:, None]
+
+    def split_keys(q, k, v):
+        scores = q @ k.T
+        share = jnp.exp(scores - lax.pmax(scores.max(-1), "model")[:, None])
+        return lax.psum(share @ v, "model") / lax.psum(share.sum(-1), "model")[:, None]
+
+    def both(q, k, v):
+        return (mapped(ring, axes, P("model"), P("model"))(q, k, v),
+                mapped(split_keys, axes, (P(), P("model"), P("model")), P(), check_vma=False)(q, k, v))
+
+    return both, tuple(weights(q=(8, M), k=(8, M), v=(8, M)).values())
+
+
+@program
+def shard_map_vocabulary():
+    """Embedding and cross-entropy with a sharded vocabulary, and their gradients."""
+    def mine(ids, size):
+        at = ids - lax.axis_index("model") * size
+        return jnp.clip(at, 0, size - 1), (at >= 0) & (at < size)
+
+    def loss(table, head, ids):
+        at, own = mine(ids, table.shape[0])
+        logits = lax.psum(jnp.where(own[:, None], table[at], 0), "model") @ head
+        most = lax.pmax(lax.stop_gradient(logits.max(-1)), "model")
+        total = lax.psum(jnp.exp(logits - most[:, None]).sum(-1), "model")
+        at, own = mine(ids, head.shape[1])
+        chosen = lax.psum(jnp.where(own, jnp.take_along_axis(logits, at[:, None], 1)[:, 0], 0), "model")
+        return (jnp.log(total) + most - chosen).mean()
+
+    f = mapped(loss, mesh(model=4), (P("model"), P(None, "model"), P()), P(), check_vma=False)
+    return jax.value_and_grad(f, argnums=(0, 1)), (*weights(table=(8, M), head=(M, 8)).values(),
+                                                   jnp.asarray([3, 1, 7, 0, 5], jnp.int32))
+
+
 def block(p, x):
     """Megatron's layer with sequence parallelism: x [S / model, B / data, M]."""
     heads, D = H // 2, M // H
