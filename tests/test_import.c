@@ -133,8 +133,9 @@ static void run_on(const char *name, const char *mesh, int split)
         fail_msg("%s on %s: %s", name, mesh, err.message);
     if (clv_compile(&compiled, graph, NULL, &err) != CLV_OK)
         fail_msg("%s on %s: %s", name, mesh, err.message);
-    if (split && strcmp(name, "fsdp") != 0 && strcmp(name, "tensor_parallel") != 0 &&
-        clv_program_collective_count(compiled) == 0)
+    bool states_all = strcmp(name, "fsdp") == 0 || strcmp(name, "tensor_parallel") == 0 || strcmp(name, "gspmd") == 0 ||
+                      strcmp(name, "unreduced") == 0;
+    if (split && !states_all && clv_program_collective_count(compiled) == 0)
         fail_msg("%s on %s: nothing is split", name, mesh);
     clv_session_options options = {
         .size = sizeof options, .source = clv_import_constant, .source_arg = program, .check = 1, .no_pinning = 1};
@@ -151,9 +152,27 @@ static void run_on(const char *name, const char *mesh, int split)
     clv_import_free(program);
 }
 
-static const char *const programs[] = {"mlp_forward", "mlp",  "llama_forward", "gpt2",
-                                       "llama",       "esm",  "scan_remat",    "nnx_layers",
-                                       "adamw",       "fsdp", "moe",           "tensor_parallel"};
+static const char *const programs[] = {"mlp_forward",
+                                       "mlp",
+                                       "llama_forward",
+                                       "gpt2",
+                                       "llama",
+                                       "esm",
+                                       "scan_remat",
+                                       "nnx_layers",
+                                       "adamw",
+                                       "fsdp",
+                                       "moe",
+                                       "tensor_parallel",
+                                       "gspmd",
+                                       "unreduced",
+                                       "shard_map",
+                                       "shard_map_collectives",
+                                       "shard_map_ring",
+                                       "shard_map_block",
+                                       "shard_map_attention",
+                                       "shard_map_vocabulary",
+                                       "shard_map_unchecked"};
 static const char *const meshes[] = {"data=1,model=1", "data=2,model=1", "data=1,model=3", "data=2,model=2"};
 
 static void test_values(void **state)
@@ -166,6 +185,8 @@ static void test_values(void **state)
                 run_on(programs[i], meshes[m], split);
         }
     run_on("fsdp", "model=2", 0); /* which has none of its axes */
+    run_on("shard_map_ring_sum", "model=4", 0);
+    run_on("shard_map_ring", "model=4", 0);
 }
 
 /* ---- refusals: one line, with the place ---- */

@@ -5,6 +5,9 @@
  * and each op is named after the line of Python that made it. From there on it is a graph like any other: compiled,
  * planned, explained, run (docs/programs.md).
  *
+ * Manual SPMD (shard_map) becomes ops on whole tensors that have a dimension for each axis over which devices differ;
+ * clv_import_fault says what is wrong with its psums and out_specs.
+ *
  * Loops of a known number of turns (scan) are unrolled; calls are put in place. What is not supported (other dtypes,
  * dynamic shapes, ops without a counterpart) is an error that names file, line and column.
  *
@@ -72,6 +75,7 @@ typedef struct clv_import_options {
     size_t size;  /**< sizeof the struct, or 0 */
     bool each_op; /**< also an output for each op of the text, in the order of execution: "model.py:12.dot_general #41";
                        elements that are repeated are given once */
+    bool differences; /**< also an output for each clv_import_fault_info.output: how far devices differ */
 } clv_import_options;
 
 /** Puts the program into a graph: an input for each argument, an output for each result, by clv_import_port_info.name.
@@ -82,6 +86,21 @@ typedef struct clv_import_options {
  *          CLV_ELIMIT for a loop of more than 4096 turns, or more than 2^22 ops; CLV_ENOMEM */
 CLV_EXPERIMENTAL clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program,
                                                  const clv_import_options *options, clv_error *err);
+/** What is wrong with the program's manual SPMD (shard_map), found when it was last put into a graph. */
+typedef struct clv_import_fault_info {
+    size_t size;        /**< set by the caller: sizeof the struct, or 0 */
+    const char *kind;   /**< "missing psum", "psum too many", "wrong axis", "psum too late", "counted too often",
+                             "out_specs"; past the end NULL */
+    const char *tensor; /**< the result that is wrong, "result[0]", or the psum, "model.py:12.all_reduce" */
+    const char *axes;   /**< of the mesh: "data, model" */
+    const char *text;   /**< which op is at fault, and what to write */
+    const char *output; /**< the output that says how far devices differ: a scalar, 0 if values are alike after all;
+                             NULL: none. It is made with clv_import_options.differences */
+    int line;           /**< of the op at fault, in the text */
+} clv_import_fault_info;
+/** Describes fault i in *out. @return CLV_EINVAL for a negative i or an invalid size */
+CLV_EXPERIMENTAL clv_status clv_import_fault(const clv_import *program, int i, clv_import_fault_info *out,
+                                             clv_error *err);
 /** A clv_state_source: the values of constants. arg: the clv_import. @return CLV_OK */
 CLV_EXPERIMENTAL clv_status clv_import_constant(void *arg, const char *name, const clv_type *type, const clv_shard *box,
                                                 void *out, int *known, clv_error *err);

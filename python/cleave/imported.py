@@ -40,6 +40,12 @@ class Imported(_c.ReadOnly, ProcessLocal):
             graph = Graph(mesh)
             with graph._handle.exclusive() as made:
                 check(lib.clv_import_stablehlo, made, pointer, NULL)
+            #: What is wrong with its shard_map: one line each.
+            self.faults: list[str] = []
+            while (
+                fault := _c.filled("clv_import_fault_info", lib.clv_import_fault, pointer, len(self.faults))
+            ).kind != NULL:
+                self.faults.append(": ".join(py_str(s) for s in (fault.kind, fault.tensor, fault.text)))
             self.names: list[str] = []
             i = 0
             while (port := _c.filled("clv_import_port_info", lib.clv_import_port, pointer, i)).name != NULL:

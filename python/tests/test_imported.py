@@ -45,6 +45,12 @@ def test_refused():
         cleave.Imported(read("fsdp")[0])(1)
 
 
+def test_faults():
+    assert cleave.Imported(read("shard_map")[0]).faults == []
+    (fault,) = cleave.Imported(read("mistake_psum_twice")[0], name="x").faults
+    assert fault.startswith("psum too many: result['wrong']: make_mistakes.py:")
+
+
 def test_from_jax():
     jax = pytest.importorskip("jax")
 

@@ -7,6 +7,7 @@
 #include "base/text/c_locale.h"
 #include "io/files/file.h"
 #include "programs/importer.h"
+#include "programs/manual/manual.h"
 #include "tensor/box_copy.h"
 
 enum { TEXT_LIMIT = 1 << 30 /* bytes of a file */ };
@@ -32,7 +33,23 @@ struct clv_import {
     clv_import_op_info *kinds;
     int n_constants, constant_capacity;
     kept_constant *constants; /* by id */
+    import_faults faults;
 };
+
+import_faults *import_faults_of(clv_import *program)
+{
+    return &program->faults;
+}
+
+const char *import_result_name(const clv_import *p, int value)
+{
+    const mlir_region *body = &p->main->body;
+    const mlir_op *end = body->n_ops > 0 ? &body->ops[body->n_ops - 1] : NULL;
+    for (int i = 0; end && i < end->n_operands && i < p->main->n_results; i++)
+        if (end->operands[i] == value)
+            return p->ports[p->main->n_args + i].name;
+    return NULL;
+}
 
 /* ---- reading ---- */
 
@@ -105,7 +122,11 @@ static clv_status count_ops(clv_import *p, const mlir_region *region, clv_error 
                 .name = op->name, .supported = importer_find(op->name) != NULL, .line = op->at.line};
         }
         p->kinds[at].count++;
-        bool nested = strcmp(op->name, "stablehlo.reduce") != 0 && strcmp(op->name, "stablehlo.scatter") != 0;
+        static const char *const reduces[] = {"stablehlo.reduce", "stablehlo.scatter", "stablehlo.all_reduce",
+                                              "stablehlo.reduce_scatter"};
+        bool nested = true;
+        for (size_t r = 0; r < sizeof reduces / sizeof *reduces; r++)
+            nested = nested && strcmp(op->name, reduces[r]) != 0;
         for (int r = 0; nested && r < op->n_regions; r++)
             CLV_TRY(count_ops(p, &op->regions[r], err));
     }
@@ -127,8 +148,10 @@ clv_status clv_import_parse(clv_import **out, const char *text, size_t size, con
     if (status == CLV_OK) {
         p->module = module;
         p->main = mlir_find_function(module, "main");
-        status = add_ports(p, err);
+        status = import_rewrite_hlo_shardings(module, err);
     }
+    if (status == CLV_OK)
+        status = add_ports(p, err);
     for (int i = 0; status == CLV_OK && i < module->n_functions; i++)
         status = count_ops(p, &module->functions[i].body, err);
     if (status != CLV_OK) {
@@ -259,8 +282,10 @@ clv_status clv_import_constant(void *arg, const char *name, const clv_type *type
 
 const import_row *importer_find(const char *name)
 {
-    static const import_row *const tables[] = {import_elementwise_rows, import_shape_rows,    import_reduce_rows,
-                                               import_index_rows,       import_sharding_rows, import_control_rows};
+    static const import_row *const tables[] = {
+        import_elementwise_rows, import_shape_rows,      import_reduce_rows,
+        import_index_rows,       import_sharding_rows,   import_control_rows,
+        import_manual_rows,      import_collective_rows, import_hlo_sharding_rows};
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
         for (const import_row *row = tables[t]; row->name; row++)
             if (strcmp(row->name, name) == 0)
@@ -284,7 +309,7 @@ clv_status import_fail(const importer *im, const mlir_op *op, clv_error *err, cl
 
 /* Ops are named after the line of Python that made them; where the text does not say which, as what calls them, or
  * after the line of the text. Returns the scope before. */
-static const char *enter_place(importer *im, const mlir_op *op)
+const char *import_enter_place(importer *im, const mlir_op *op)
 {
     int line;
     const char *file = mlir_loc_file(im->module, op->loc, &line), *slash = strrchr(im->module->file, '/');
@@ -340,13 +365,14 @@ static clv_status check_shapes(const importer *im, const mlir_op *op, const impo
 static bool holds(const importer *im, const imported *made)
 {
     clv_type have = clv_graph_type(im->graph, made->value);
-    bool fits = have.dtype == made->type.dtype && (have.rank == 0 || have.rank == made->type.rank);
-    for (int d = 0; fits && d < have.rank; d++)
-        fits = have.shape[d] == made->type.shape[d] || have.shape[d] == 1;
+    int lead = manual_lead(im, made);
+    bool fits = have.dtype == made->type.dtype && (have.rank == 0 || have.rank == lead + made->type.rank);
+    for (int d = lead; fits && d < have.rank; d++)
+        fits = have.shape[d] == made->type.shape[d - lead] || have.shape[d] == 1;
     return !clv_valid(made->value) || fits;
 }
 
-static clv_status build(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
+clv_status import_build(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
 {
     clv_error why = {0};
     CLV_TRY(check_shapes(im, op, in, err));
@@ -364,7 +390,7 @@ static clv_status build(importer *im, const mlir_op *op, const imported *in, imp
                    ? clv_fail(err, status, "%s", why.message)
                    : import_fail(im, op, err, status, "%s", why.message);
     }
-    const char *before = enter_place(im, op);
+    const char *before = import_enter_place(im, op);
     clv_status status = im->row->build(im, op, in, out, err);
     im->graph->scope = before;
     if (status != CLV_OK)
@@ -392,11 +418,11 @@ static void add_each_op(importer *im, const mlir_op *op, const imported *made)
 clv_status import_op(importer *im, const mlir_op *op, clv_error *err)
 {
     const import_row *row = importer_find(op->name), *outer = im->row;
-    if (!row && strcmp(op->name, "stablehlo.custom_call") == 0)
-        return import_fail(im, op, err, CLV_EUNSUPPORTED, "@%s is not supported", op->symbol ? op->symbol : "?");
-    if (!row && strcmp(op->name, "sdy.manual_computation") == 0)
-        return import_fail(im, op, err, CLV_EUNSUPPORTED,
-                           "manual computations (shard_map) are not supported; state shardings instead");
+    bool counts = false;
+    if (im->manual)
+        CLV_TRY(manual_count_devices(&counts, im, op, err));
+    if (counts)
+        return CLV_OK;
     if (!row)
         return import_fail(im, op, err, CLV_EUNSUPPORTED, "this op is not supported");
     if (++im->ops > IMPORT_OPS)
@@ -408,7 +434,7 @@ clv_status import_op(importer *im, const mlir_op *op, clv_error *err)
     for (int i = 0; i < op->n_operands; i++)
         values[i] = im->values[op->operands[i]];
     im->row = row;
-    CLV_TRY(build(im, op, values, values + op->n_operands, err));
+    CLV_TRY((im->manual ? manual_build : import_build)(im, op, values, values + op->n_operands, err));
     im->row = outer;
     for (int i = 0; i < op->n_results; i++) {
         const imported *made = &values[op->n_operands + i];
@@ -493,6 +519,8 @@ clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program, const clv
     importer im = {.graph = graph, .module = program->module, .program = program, .values = table, .states = states};
     im.arena = program->module->arena;
     im.each_op = how.each_op;
+    im.differences = how.differences;
+    program->faults.n = 0;
     if (!table || !states)
         return clv_fail_memory(err, "values", values * sizeof *table);
     return build_program(&im, err);

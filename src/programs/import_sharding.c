@@ -96,8 +96,8 @@ clv_status import_sharding_text(char out[CLV_LAYOUT_TEXT], const char *text, int
     scan s = {module, at, strchr(text, '['), out, 0, axes};
     int dims = 0, opens = 0;
     out[0] = '\0';
-    if (strstr(text, "unreduced"))
-        return fault(&s, err, "with unreduced axes is not supported");
+    if (strstr(text, "unreduced")) /* a sum may stay partial: the partitioner reduces it where it must */
+        return CLV_OK;
     if (s.p && strncmp(text, "mesh<", 5) == 0)
         s.p = strchr(s.p + 1, '['); /* a mesh in place has its own brackets */
     if (!s.p)
@@ -134,7 +134,7 @@ clv_status import_sharding(clv_layout *out, bool *stated, const importer *im, co
     *stated = false;
     if (old)
         return mlir_fail(im->module, old->at, err, CLV_EUNSUPPORTED,
-                         "mhlo.sharding, which names no axes; lower the program with Shardy "
+                         "a manual mhlo.sharding; lower the program with Shardy "
                          "(jax.config.update('jax_use_shardy_partitioner', True))");
     if (!sharding || !sharding->text)
         return CLV_OK;

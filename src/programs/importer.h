@@ -17,16 +17,41 @@ typedef struct literal {
     int id; /* of the value of the text, unless it is a splat: graphs hold them as state "constant.<id>" */
 } literal;
 
+enum { MANUAL_AXES = 6 /* most axes of manual SPMD */ };
+
+/* How devices of an axis differ, of a value of manual SPMD that has an element for each of them. */
+typedef enum devices_differ {
+    DEVICES_OTHER,   /* somehow */
+    DEVICES_PARTIAL, /* their sum is meant */
+    DEVICES_SPLIT    /* + d: each has its part of dimension d */
+} devices_differ;
+
+/* What is known of a value of manual SPMD beside its elements (manual/devices.c); the ops are those at fault. */
+typedef struct devices {
+    uint8_t how[MANUAL_AXES];
+    const mlir_op *partial; /* makes the partial sum */
+    const mlir_op *again;   /* sums what is the same on all devices ... */
+    uint32_t again_axes;    /* ... of these axes, as bits */
+    const mlir_op *bent;    /* a function of the partial sum that is not linear ... */
+    uint32_t bent_axes;     /* ... over these axes */
+    const mlir_op *counted; /* adds to the partial sum what is the same on all devices */
+    int64_t divided;        /* by which number a value was divided; 0: none */
+} devices;
+
 /* A value of the text. `value` may have fewer elements than `type`: 1 in a dimension, or no dimensions at all, where
- * they are repeated. With `known`, it may be CLV_NONE until it is needed. */
+ * they are repeated. With `known`, it may be CLV_NONE until it is needed. In a region of manual SPMD, `type` is that of
+ * a device, and `value` has a dimension for each axis before those of `type` if devices differ (manual.h). */
 typedef struct imported {
     clv_type type;
     clv_value value;
     literal *known;
-    int iota; /* 1 + the dimension along which it counts from 0; 0: none */
+    int iota;       /* 1 + the dimension along which it counts from 0; 0: none */
+    int64_t stride; /* it is the number of the device, divided by this; 0: it is not */
+    devices devices;
 } imported;
 
 typedef struct importer importer;
+typedef struct manual manual;
 
 /* Builds the results of an op from its operands. */
 typedef clv_status import_fn(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err);
@@ -50,16 +75,35 @@ struct importer {
     int calls;   /* depth */
     int64_t ops; /* built so far */
     bool each_op;
-    int last_output; /* id of the newest value that is an output, with each_op */
-    bool scratch;    /* evaluates: everything is unknown */
+    int last_output;      /* id of the newest value that is an output, with each_op */
+    bool scratch;         /* evaluates: everything is unknown */
+    bool differences;     /* outputs for how far devices differ, where out_specs say that they do not */
+    const manual *manual; /* the region of manual SPMD that is built; NULL: none */
 };
+
+/* What is wrong with manual SPMD. */
+typedef struct import_fault {
+    const char *kind, *tensor, *axes, *text, *output;
+    const mlir_op *at; /* the op at fault */
+} import_fault;
+
+typedef struct import_faults {
+    int n, capacity;
+    import_fault *item;
+} import_faults;
+
+import_faults *import_faults_of(clv_import *program);
+void import_add_fault(importer *im, import_fault fault);
+/* The name of the result that a value of @main is; NULL: it is none. */
+const char *import_result_name(const clv_import *program, int value);
 
 enum { IMPORT_TURNS = 4096, IMPORT_CALLS = 64, IMPORT_OPS = 1 << 22 };
 
 /* The row of an op; NULL: it is not supported. Tables are those of import_*.c. */
 const import_row *importer_find(const char *name);
 extern const import_row import_elementwise_rows[], import_shape_rows[], import_reduce_rows[], import_index_rows[],
-    import_sharding_rows[], import_control_rows[];
+    import_sharding_rows[], import_control_rows[], import_manual_rows[], import_collective_rows[],
+    import_hlo_sharding_rows[];
 
 /* Fails at the op, with its name. */
 clv_status import_fail(const importer *im, const mlir_op *op, clv_error *err, clv_status code, const char *format, ...)
@@ -67,6 +111,10 @@ clv_status import_fail(const importer *im, const mlir_op *op, clv_error *err, cl
 /* Builds the ops of a region with its arguments bound; *results: the operands of its return. */
 clv_status import_region(importer *im, const mlir_region *region, const mlir_op **end, clv_error *err);
 clv_status import_op(importer *im, const mlir_op *op, clv_error *err);
+/* Names ops after the place of one, until graph->scope is what it was, which is returned. */
+const char *import_enter_place(importer *im, const mlir_op *op);
+/* Builds one op by its row, or computes it. */
+clv_status import_build(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err);
 
 /* ---- values ---- */
 
@@ -108,3 +156,5 @@ clv_status import_sharding_text(char out[CLV_LAYOUT_TEXT], const char *text, int
 /* The same as a layout on the graph's mesh; *stated: there is one. */
 clv_status import_sharding(clv_layout *out, bool *stated, const importer *im, const mlir_attr *attrs, int n, int rank,
                            clv_error *err);
+/* Rewrites mhlo.sharding as sdy.sharding, and adds the mesh of its axes to the module. */
+clv_status import_rewrite_hlo_shardings(mlir_module *module, clv_error *err);

@@ -229,7 +229,9 @@ static clv_status read_pretty_item(statement *s, mlir_parser *p, clv_error *err)
     }
     if (mlir_lexer_is(&p->lexer, "("))
         return read_group(s, p, false, err);
-    if (mlir_lexer_is(&p->lexer, "{") && s->args.n_args > 0)
+    bool manual = strcmp(s->op.name, "sdy.manual_computation") == 0; /* its region may have no arguments: () { */
+    if (mlir_lexer_is(&p->lexer, "{") &&
+        (s->args.n_args > 0 || (manual && mlir_find_attr(s->op.attrs, s->op.n_attrs, "manual_axes"))))
         return add_region(s, p, err);
     if (mlir_lexer_is(&p->lexer, "{")) {
         CLV_TRY(mlir_read_attrs(&attr, p, "{", "}", err));

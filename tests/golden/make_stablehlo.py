@@ -254,6 +254,27 @@ def tensor_parallel():
 
 
 @program
+def gspmd():
+    """tensor_parallel without Shardy, with an array over both axes, minor first."""
+    step, (p, x) = tensor_parallel()
+    mesh = x.sharding.mesh
+    y = jax.device_put(weights(4, y=(8, M))["y"], NamedSharding(mesh, P(None, ("model", "data"))))
+    return lambda p, x, y: (step(p, x), x @ y.T), (p, x, y)
+
+
+@program
+def unreduced():
+    mesh = jax.make_mesh((2, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+    jax.set_mesh(mesh)
+
+    def partial(x, w):
+        y = jnp.einsum("tm,mf->tf", x, w, out_sharding=P("data", None, unreduced={"model"}))
+        return jax.sharding.reshard(y, P("data", "model"))
+
+    return annotated((P("data", "model"), P("model", None)), mesh, partial, tuple(weights(x=(8, M), w=(M, F)).values()))
+
+
+@program
 def shard_map():
     mesh = jax.make_mesh((4,), ("model",), axis_types=(jax.sharding.AxisType.Auto,))
 
@@ -290,16 +311,18 @@ def names(prefix, tree):
     return [prefix + jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
 
 
+GSPMD = {"gspmd"}  # without Shardy
 FULL = {"mlp", "gpt2"}  # locations with the whole stack; the others have the innermost frame
 
 
 def write(name):
     jax.config.update("jax_include_full_tracebacks_in_locations", name in FULL)
+    jax.config.update("jax_use_shardy_partitioner", name not in GSPMD)
     f, arguments = PROGRAMS[name]()
     jitted = jax.jit(f)
     lowered = jitted.lower(*arguments)
     text = lowered.as_text(debug_info=True)
-    text = re.sub(r'"/[^"]*/(make_stablehlo\.py|site-packages/[^"]*)"', r'"\1"', text)
+    text = re.sub(r'"/[^"]*/(make_\w+\.py|site-packages/[^"]*)"', r'"\1"', text)
     with open(os.path.join(FOLDER, name + ".mlir"), "w") as file:
         file.write(text)
     main = text[text.index("@main(") :]
@@ -319,6 +342,11 @@ def write(name):
     print(name, len(text), sorted(set(re.findall(r"(?:stablehlo|chlo|sdy|mhlo)\.[a-z_]+", text))))
 
 
-os.makedirs(FOLDER, exist_ok=True)
-for name in sys.argv[1:] or PROGRAMS:
-    write(name)
+def main():
+    os.makedirs(FOLDER, exist_ok=True)
+    for name in sys.argv[1:] or PROGRAMS:
+        write(name)
+
+
+if __name__ == "__main__":
+    main()

@@ -32,7 +32,7 @@ static void add_ops(clv_table *t, const clv_import *program)
     }
 }
 
-/* What the program takes on its own mesh, if it can be compiled. */
+/* What the program takes on its own mesh, if it can be compiled, and what is wrong with its manual SPMD. */
 static clv_status add_memory(clv_table *t, clv_import *program, const clv_mesh *mesh, clv_error *err)
 {
     clv_program *compiled;
@@ -44,6 +44,7 @@ static clv_status add_memory(clv_table *t, clv_import *program, const clv_mesh *
     int functions = 0;
     while (clv_import_function(program, functions, NULL))
         functions++;
+    (void)clv_imported_add_faults(t, &(clv_imported_run){.program = program}, 0);
     clv_table_root(t);
     clv_table_int(t, "functions", functions);
     clv_table_text(t, "mesh", text[0] ? text : "one rank");

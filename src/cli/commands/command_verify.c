@@ -261,7 +261,7 @@ static clv_status verify_program(clv_table *t, bool *same, clv_imported_run *fir
                                       a->against, a->tolerance, err);
     if (status == CLV_OK)
         *same = add_row(t, mesh, &found) && *same;
-    if (status == CLV_OK && !first->out && !a->against)
+    if (status == CLV_OK && !first->out)
         *first = own;
     else
         clv_imported_run_free(&own);
@@ -347,6 +347,8 @@ static clv_status verify_programs(const verify_args *a, bool *same, clv_table *t
         char degree[DEGREE_TEXT];
         status = verify_program(t, same, &first, mesh_at(degree, a, i), a, err);
     }
+    if (status == CLV_OK && clv_imported_add_faults(t, &first, a->tolerance))
+        *same = false;
     clv_imported_run_free(&first);
     return status;
 }

@@ -53,7 +53,7 @@ clv_status clv_imported_compile(clv_program **out, clv_import *program, const cl
 {
     clv_graph *graph;
     clv_error why = {0};
-    const clv_import_options how = {.size = sizeof how, .each_op = each_op};
+    const clv_import_options how = {.size = sizeof how, .each_op = each_op, .differences = each_op};
     CLV_TRY(clv_graph_new(&graph, mesh, err));
     clv_status status = as_usage(clv_import_stablehlo(graph, program, &how, &why), &why, err);
     if (status == CLV_OK)
@@ -308,6 +308,38 @@ clv_status clv_imported_compare(clv_comparison *out, const clv_imported_run *got
             compare_one(out, &got->out[i], other, least, tolerance);
     }
     return CLV_OK;
+}
+
+/* How far devices differ, of the largest element of the tensor; 1 if it was not measured. */
+static double difference_of(const clv_imported_run *run, const clv_import_fault_info *fault)
+{
+    const clv_imported_tensor *gap = fault->output ? find_output(run, fault->output) : NULL,
+                              *result = find_output(run, fault->tensor);
+    return gap ? largest(gap) / fmax(result ? largest(result) : 1, 1e-30) : 1;
+}
+
+bool clv_imported_add_faults(clv_table *t, const clv_imported_run *run, double tolerance)
+{
+    clv_import_fault_info fault = {.size = sizeof fault};
+    int n = 0;
+    for (int i = 0; clv_import_fault(run->program, i, &fault, NULL) == CLV_OK && fault.kind; i++) {
+        double gap = run->out ? difference_of(run, &fault) : 1;
+        if (gap <= tolerance)
+            continue; /* alike after all */
+        if (n++ == 0)
+            clv_table_list(t, "faults");
+        clv_table_row(t);
+        clv_table_text(t, "fault", fault.kind);
+        clv_table_text(t, "tensor", fault.tensor);
+        clv_table_text(t, "axes", fault.axes);
+        if (run->out && fault.output)
+            clv_table_real(t, "devices_differ", gap);
+        else
+            clv_table_null(t, "devices_differ");
+        clv_table_text(t, "why", fault.text);
+        clv_table_int(t, "line", fault.line);
+    }
+    return n > 0;
 }
 
 clv_status clv_imported_write(const clv_imported_run *run, const char *path, clv_error *err)

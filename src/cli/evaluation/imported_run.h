@@ -6,6 +6,7 @@
 #include "cleave/evaluate.h"
 #include "cleave/import.h"
 #include "cli/options/model_options.h"
+#include "cli/output/table.h"
 
 /* Whether -m names such a program, not a model. */
 bool clv_is_imported(const char *path);
@@ -45,5 +46,8 @@ clv_status clv_imported_check_finite(const clv_imported_run *run, clv_error *err
 /* Compares the outputs with those of another run of the program, or, `want` NULL, with tensors of a file. */
 clv_status clv_imported_compare(clv_comparison *out, const clv_imported_run *got, const clv_imported_run *want,
                                 const char *file, double tolerance, clv_error *err);
+/* Adds a list of what is wrong with the program's manual SPMD, but for devices that were found alike; whether there is
+ * something. The run may have a program alone. */
+bool clv_imported_add_faults(clv_table *t, const clv_imported_run *run, double tolerance);
 /* Writes the outputs as safetensors. */
 clv_status clv_imported_write(const clv_imported_run *run, const char *path, clv_error *err);

@@ -1,0 +1,57 @@
+#loc1 = loc("arguments[0]")
+#loc3 = loc("shard_map")
+#loc7 = loc("psum")
+#loc11 = loc("shard_map:"(#loc3))
+#loc15 = loc("psum:"(#loc7))
+module @jit_step attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
+  sdy.mesh @mesh = <["model"=4]> {stablehlo.mesh = {axes = [{name = "model", size = 4 : i64}]}} loc(#loc)
+  func.func public @main(%arg0: tensor<8x16xf32> loc("arguments[0]")) -> (tensor<f32> {jax.result_info = "result['right']"}, tensor<f32> {jax.result_info = "result['wrong']"}) {
+    %0 = sdy.manual_computation(%arg0) in_shardings=[<@mesh, [{"model"}, {}]>] out_shardings=[<@mesh, []>] manual_axes={"model"} (%arg1: tensor<2x16xf32> loc("shard_map:"(#loc3))) {
+      %2 = stablehlo.multiply %arg1, %arg1 : tensor<2x16xf32> loc(#loc12)
+      %cst = stablehlo.constant dense<0.000000e+00> : tensor<f32> loc(#loc13)
+      %3 = stablehlo.reduce(%2 init: %cst) applies stablehlo.add across dimensions = [0, 1] : (tensor<2x16xf32>, tensor<f32>) -> tensor<f32> loc(#loc13)
+      %4 = "stablehlo.all_reduce"(%3) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+      ^bb0(%arg2: tensor<f32> loc("psum:"(#loc7)), %arg3: tensor<f32> loc("psum:"(#loc7))):
+        %6 = stablehlo.add %arg2, %arg3 : tensor<f32> loc(#loc22)
+        stablehlo.return %6 : tensor<f32> loc(#loc14)
+      }) : (tensor<f32>) -> tensor<f32> loc(#loc14)
+      %5 = "stablehlo.all_reduce"(%4) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+      ^bb0(%arg2: tensor<f32> loc("psum:"(#loc7)), %arg3: tensor<f32> loc("psum:"(#loc7))):
+        %6 = stablehlo.add %arg2, %arg3 : tensor<f32> loc(#loc23)
+        stablehlo.return %6 : tensor<f32> loc(#loc17)
+      }) : (tensor<f32>) -> tensor<f32> loc(#loc17)
+      sdy.return %5 : tensor<f32> loc(#loc11)
+    } : (tensor<8x16xf32>) -> tensor<f32> loc(#loc19)
+    %1 = sdy.manual_computation(%arg0) in_shardings=[<@mesh, [{"model"}, {}]>] out_shardings=[<@mesh, []>] manual_axes={"model"} (%arg1: tensor<2x16xf32> loc("shard_map:"(#loc3))) {
+      %2 = stablehlo.multiply %arg1, %arg1 : tensor<2x16xf32> loc(#loc12)
+      %cst = stablehlo.constant dense<0.000000e+00> : tensor<f32> loc(#loc13)
+      %3 = stablehlo.reduce(%2 init: %cst) applies stablehlo.add across dimensions = [0, 1] : (tensor<2x16xf32>, tensor<f32>) -> tensor<f32> loc(#loc13)
+      %4 = "stablehlo.all_reduce"(%3) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+      ^bb0(%arg2: tensor<f32> loc("psum:"(#loc7)), %arg3: tensor<f32> loc("psum:"(#loc7))):
+        %5 = stablehlo.add %arg2, %arg3 : tensor<f32> loc(#loc22)
+        stablehlo.return %5 : tensor<f32> loc(#loc14)
+      }) : (tensor<f32>) -> tensor<f32> loc(#loc14)
+      sdy.return %4 : tensor<f32> loc(#loc11)
+    } : (tensor<8x16xf32>) -> tensor<f32> loc(#loc19)
+    return %1, %0 : tensor<f32>, tensor<f32> loc(#loc18)
+  } loc(#loc)
+} loc(#loc)
+#loc = loc(unknown)
+#loc2 = loc("make_mistakes.py":18:22)
+#loc4 = loc("make_mistakes.py":138:25)
+#loc5 = loc("make_mistakes.py":138:24)
+#loc6 = loc("make_mistakes.py":138:15)
+#loc8 = loc("make_mistakes.py":140:83)
+#loc9 = loc("make_stablehlo.py":323:14)
+#loc10 = loc("jit(step)"(#loc2))
+#loc12 = loc("integer_pow"(#loc4))
+#loc13 = loc("reduce_sum"(#loc5))
+#loc14 = loc("psum"(#loc6))
+#loc16 = loc("add"(#loc6))
+#loc17 = loc("psum"(#loc8))
+#loc18 = loc("jit(step)"(#loc9))
+#loc19 = loc("shard_map"(#loc10))
+#loc20 = loc(callsite(#loc16 at #loc6))
+#loc21 = loc(callsite(#loc16 at #loc8))
+#loc22 = loc(""(#loc20))
+#loc23 = loc(""(#loc21))
