@@ -23,8 +23,34 @@ typedef struct imported {
     clv_type type;
     clv_value value;
     literal *known;
-    int iota; /* 1 + the dimension along which it counts from 0; 0: none */
+    int iota;          /* 1 + the dimension along which it counts from 0; 0: none */
+    clv_value flipped; /* a matrix of which this is the transpose; CLV_NONE: not known */
 } imported;
+
+/* An argument or result as it is listed. */
+typedef struct import_port {
+    const char *name, *sharding;
+    const mlir_port *of;
+    bool is_result;
+    const char *layout; /* of clv_import_layout; NULL: none */
+} import_port;
+
+typedef struct kept_constant {
+    int id;
+    clv_type type;
+    const void *data;
+} kept_constant;
+
+struct clv_import {
+    mlir_module *module;
+    const mlir_function *main;
+    int n_ports, n_kinds, kind_capacity;
+    import_port *ports;
+    clv_import_op_info *kinds;
+    clv_mesh layout_mesh; /* of clv_import_layouts; no axes: none */
+    int n_constants, constant_capacity;
+    kept_constant *constants; /* by id */
+};
 
 typedef struct importer importer;
 
@@ -50,16 +76,26 @@ struct importer {
     int calls;   /* depth */
     int64_t ops; /* built so far */
     bool each_op;
+    bool gradients;  /* are taken of the program */
     int last_output; /* id of the newest value that is an output, with each_op */
     bool scratch;    /* evaluates: everything is unknown */
+    int64_t known;   /* bytes that were computed while they are known, of a PyTorch program */
 };
 
-enum { IMPORT_TURNS = 4096, IMPORT_CALLS = 64, IMPORT_OPS = 1 << 22 };
+enum {
+    IMPORT_TURNS = 4096,
+    IMPORT_CALLS = 64,
+    IMPORT_OPS = 1 << 22,
+    IMPORT_SMALL = 64,      /* elements of a constant of a PyTorch program that is known */
+    IMPORT_KNOWN = 1 << 29, /* bytes of all its results that are computed while they are known */
+};
 
 /* The row of an op; NULL: it is not supported. Tables are those of import_*.c. */
 const import_row *importer_find(const char *name);
 extern const import_row import_elementwise_rows[], import_shape_rows[], import_reduce_rows[], import_index_rows[],
     import_sharding_rows[], import_control_rows[];
+extern const import_row aten_elementwise_rows[], aten_shape_rows[], aten_create_rows[], aten_reduce_rows[],
+    aten_product_rows[], aten_layer_rows[], aten_index_rows[];
 
 /* Fails at the op, with its name. */
 clv_status import_fail(const importer *im, const mlir_op *op, clv_error *err, clv_status code, const char *format, ...)
@@ -74,6 +110,8 @@ clv_status import_op(importer *im, const mlir_op *op, clv_error *err);
 clv_value imported_whole(importer *im, const imported *x);
 /* The value for ops that broadcast: perhaps with fewer elements. */
 clv_value imported_compact(importer *im, const imported *x);
+/* Every stride-th element of a dimension, from its first. */
+clv_value import_take_every(importer *im, clv_value x, int dim, int64_t stride);
 /* A result of this type. */
 imported imported_of(clv_type type, clv_value value);
 /* Whether it is one known number (all elements alike), as f64 and as i64. */
@@ -81,6 +119,8 @@ bool imported_number(const imported *x, double *real, int64_t *whole);
 /* A literal of the program. */
 clv_status literal_new(literal **out, importer *im, const void *data, bool splat, const clv_type *type, clv_error *err);
 
+/* Whether a value of this type may be computed while it is known; counts its bytes. */
+bool import_may_know(importer *im, const clv_type *type);
 /* Keeps a literal that is no splat for clv_import_constant; the first of its id. */
 clv_status import_keep_constant(clv_import *program, const literal *known, const clv_type *type, clv_error *err);
 
@@ -108,3 +148,6 @@ clv_status import_sharding_text(char out[CLV_LAYOUT_TEXT], const char *text, int
 /* The same as a layout on the graph's mesh; *stated: there is one. */
 clv_status import_sharding(clv_layout *out, bool *stated, const importer *im, const mlir_attr *attrs, int n, int rank,
                            clv_error *err);
+
+/* The layout that clv_import_layout stated of argument or result i. */
+clv_status import_stated_layout(clv_layout *out, bool *stated, const importer *im, int i, int rank, clv_error *err);
