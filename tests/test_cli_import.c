@@ -1,9 +1,11 @@
-/* test_cli_import.c - import, and programs of StableHLO text in plan, explain, forward and verify: what they print, and
- * what they refuse. */
+/* test_cli_import.c - import, and programs of StableHLO text and of torch.export in plan, explain, forward and verify:
+ * what they print, and what they refuse. */
 #include <stdio.h>
 #include <string.h>
 
+#include "cleave/checkpoint.h"
 #include "cli_run.h"
+#include "must.h"
 #include "unit_test.h"
 
 static char said[CLI_OUTPUT];
@@ -27,8 +29,11 @@ static void test_refused(void **state)
     cli_shell("head -c 900 {g}/stablehlo/mlp.mlir > {d}/cut.mlir");
     cli_expect(2, "cut.mlir:", "explain -m {d}/cut.mlir");
     cli_expect(2, "--rules has no effect", "plan -m {g}/stablehlo/mlp.mlir --rules fsdp -tp 2");
-    cli_expect(2, "--grad has no effect",
+    cli_expect(2, "gradients are of parameters; the program has none",
                "forward -m {g}/stablehlo/mlp.mlir --inputs {g}/stablehlo/mlp.safetensors --grad --out {d}/o");
+    cli_expect(
+        2, "--trace-out has no effect",
+        "forward -m {g}/stablehlo/mlp.mlir --inputs {g}/stablehlo/mlp.safetensors --trace-out {d}/t --out {d}/o");
     cli_expect(2, "has no tensor",
                "forward -m {g}/stablehlo/mlp.mlir --inputs {g}/stablehlo/moe.safetensors --out {d}/o");
     cli_expect(2, "--search and --matrix are for models", "plan -m {g}/stablehlo/mlp.mlir --search --devices 2");
@@ -98,11 +103,92 @@ static void test_shard_map(void **state)
     cli_expect(0, "missing psum", "import {g}/stablehlo/shard_map_ring_sum.mlir");
 }
 
+/* A text that states no shardings, with tensor parallelism and with FSDP by --layouts; and what is refused. */
+static void test_layouts(void **state)
+{
+    cli_shell("echo '{\"mesh\": \"data=2,model=2\", \"layouts\": {\"*up*\": \"_,model\", \"*down*\": \"model,_\", "
+              "\"x\": \"data,_\"}}' > {d}/tp.json");
+    cli_expect(0, "_,model", "import {g}/stablehlo/mlp.mlir --layouts {d}/tp.json");
+    cli_expect(0, "all_reduce", "plan -m {g}/stablehlo/mlp.mlir --layouts {d}/tp.json");
+    cli_expect(0, "mesh model=4", "plan -m {g}/stablehlo/mlp.mlir --layouts {d}/tp.json --mesh model=4");
+    cli_expect(0, "none",
+               "verify -m {g}/stablehlo/mlp.mlir --layouts {d}/tp.json --mesh data=2,model=2 --against "
+               "{g}/stablehlo/mlp.safetensors");
+    cli_shell("echo '{\"layouts\": {\"nothing\": \"_\"}}' > {d}/none.json");
+    cli_expect(2, "none.json: ", "import {g}/stablehlo/mlp.mlir --layouts {d}/none.json");
+    cli_expect(2, "--layouts is for programs", "plan -m {g}/llama --layouts {d}/tp.json");
+    cli_expect(2, "--rules", "plan -m {g}/stablehlo/mlp.mlir --layouts {d}/tp.json --rules fsdp");
+    cli_expect(2, "no such", "plan -m {g}/stablehlo/mlp.mlir --layouts {d}/no.json");
+}
+
+/* Archives of torch.export: gradients by --grad, values of parameters by --inputs. */
+static void test_torch(void **state)
+{
+    cli_expect(0, "model.lm_head.weight", "import {g}/torch_export/gpt2.pt2");
+    assert_int_equal(cli_run(said, "import {g}/torch_export/gpt2.pt2 --json"), 0);
+    assert_non_null(strstr(said, "\"tensor\": \"model.lm_head.weight\", \"kind\": \"state\", \"type\": \"f32[13,16]\", "
+                                 "\"bytes\": 832, \"sharding\": \"as the same weight\""));
+    cli_shell("echo '{\"layouts\": {\"*.c_fc.weight\": \"_,model\", \"*.mlp.c_proj.weight\": \"model,_\"}}' > "
+              "{d}/tp.json");
+    assert_int_equal(
+        cli_run(said, "plan -m {g}/torch_export/gpt2.pt2 --layouts {d}/tp.json -tp 2 --grad --collectives --json"), 0);
+    assert_non_null(strstr(said, "\"op\": \"model.transformer.h."));
+    assert_non_null(strstr(said, "backward"));
+    cli_expect(0, "chosen",
+               "explain -m {g}/torch_export/gpt2.pt2 --layouts {d}/tp.json -tp 2 --op "
+               "model.transformer.h.0.mlp.c_fc.dot_general");
+    cli_expect(0, "none",
+               "verify -m {g}/torch_export/gpt2.pt2 --layouts {d}/tp.json --tp 1,3 --grad --inputs "
+               "{g}/torch_export/gpt2.safetensors");
+    cli_expect(0, "none",
+               "verify -m {g}/torch_export/gpt2.pt2 --tp 2 --grad --against {g}/torch_export/gpt2.safetensors");
+    cli_expect(0, "ran in",
+               "forward -m {g}/torch_export/gpt2.pt2 --inputs {g}/torch_export/gpt2.safetensors --grad -tp 2 "
+               "--layouts {d}/tp.json --out {d}/ours");
+    cli_expect(0, "none",
+               "verify -m {g}/torch_export/gpt2.pt2 --tp 3 --grad --against {d}/ours --inputs "
+               "{g}/torch_export/gpt2.safetensors");
+    cli_expect(2, "--grad is for programs", "verify -m {g}/llama --grad");
+    cli_shell("head -c 9000 {g}/torch_export/gpt2.pt2 > {d}/cut.pt2");
+    cli_expect(2, "cut.pt2: a damaged or truncated zip archive", "plan -m {d}/cut.pt2");
+}
+
+/* A parameter that the file of inputs has is in the place of the archive's. */
+static void test_parameters(void **state)
+{
+    static const int64_t x_shape[] = {6, 8}, y_shape[] = {6}, bias_shape[] = {5};
+    static const float x[48], bias[] = {0, 0, 0, 0, 50};
+    static const int64_t y[] = {4, 4, 4, 4, 4, 4};
+    char path[4096];
+    clv_checkpoint_writer *writer;
+    clv_error err = {0};
+    snprintf(path, sizeof path, "%s/values.safetensors", cli_folder());
+    must(clv_checkpoint_create(&writer, path, &err), &err);
+    must(clv_checkpoint_add_tensor(writer, "x", CLV_F32, 2, x_shape, &err), &err);
+    must(clv_checkpoint_add_tensor(writer, "y", CLV_I64, 1, y_shape, &err), &err);
+    must(clv_checkpoint_add_tensor(writer, "down.bias", CLV_F32, 1, bias_shape, &err), &err);
+    must(clv_checkpoint_write(writer, 0, NULL, x, &err), &err);
+    must(clv_checkpoint_write(writer, 1, NULL, y, &err), &err);
+    must(clv_checkpoint_write(writer, 2, NULL, bias, &err), &err);
+    must(clv_checkpoint_commit(writer, &err), &err);
+    cli_expect(0, "ran in", "forward -m {g}/torch_export/mlp.pt2 --inputs {d}/values.safetensors -tp 2 --out {d}/o");
+    clv_checkpoint *file;
+    int64_t at;
+    float loss = 1;
+    snprintf(path, sizeof path, "%s/o", cli_folder());
+    must(clv_checkpoint_open(&file, path, NULL, &err), &err);
+    must(clv_checkpoint_find(&at, file, "result[0]", &err), &err);
+    must(clv_checkpoint_read(file, at, NULL, CLV_F32, &loss, &err), &err);
+    clv_checkpoint_close(file);
+    assert_true(loss >= 0 && loss < 1e-6f); /* the label is as sure as can be */
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_listing),  cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_plan),     cmocka_unit_test(test_explain),
-                                       cmocka_unit_test(test_forward),  cmocka_unit_test(test_verify),
-                                       cmocka_unit_test(test_shard_map)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_listing),   cmocka_unit_test(test_refused), cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_explain),   cmocka_unit_test(test_forward), cmocka_unit_test(test_verify),
+        cmocka_unit_test(test_shard_map), cmocka_unit_test(test_layouts), cmocka_unit_test(test_torch),
+        cmocka_unit_test(test_parameters)};
     return cmocka_run_group_tests(tests, NULL, cli_remove_folder);
 }

@@ -2,7 +2,7 @@
  *
  * From a folder to results: model.h, then generate.h, embed.h, score.h, forward.h, train.h. From ops to a running
  * program: graph.h, op.h, nn.h and rules.h, then program.h (machine.h), session.h; by hand: spmd.h. What layouts cost:
- * plan.h. Programs of others, as StableHLO text: import.h. Over several processes: job.h; what they did last: flight.h;
+ * plan.h. Programs of JAX and PyTorch: import.h. Over several processes: job.h; what they did last: flight.h;
  * when: trace.h. What tensors are and where they live: dtype.h, mesh.h, layout.h, reshard.h.
  *
  * **Structs.** A struct that may grow begins with `size_t size`: sizeof the struct, or 0 for the struct as version 1.0

@@ -28,7 +28,7 @@ from .graph import (
     rope, router, rsqrt, sigmoid, silu, softmax, split, sqrt, square, squeeze, stack, subtract, sum, swapaxes, tanh,
     transpose, var, where,
 )  # fmt: skip
-from .imported import Imported, from_jax
+from .imported import Imported, from_jax, from_torch, torch_layouts
 from .job import Job
 from .machine import Machine, machines
 from .mesh import Layout, Mesh
@@ -50,14 +50,13 @@ except _metadata.PackageNotFoundError:  # it is not installed, but found by path
 
 __all__ = [
     "absolute", "add", "astype", "attention", "bfloat16", "bias_gelu", "broadcast_to", "cache_update", "Checkpoint",
-    "CleaveError", "clip_scale", "compile", "concat", "concatenate", "count_labels", "cross_entropy", "Data", "divide",
-    "dlpack", "dot", "dropout", "einsum", "einsum_to", "embedding", "equal", "errors", "exp", "expand_dims",
-    "expert_combine", "expert_dispatch", "expert_places", "experts",
-    "from_jax", "gated", "gelu", "global_norm", "grad", "Graph", "Imported", "Job", "layer_norm", "Layout", "load",
-    "log", "log_softmax", "Machine", "machines", "matmul", "max", "maximum", "mean", "merge", "Mesh", "min", "minimum",
-    "Model", "multiply", "Named", "negative", "new_model", "nn", "pad", "Plan", "plan", "plan_search", "power",
-    "Program", "read_plan", "read_trace", "relu", "reshape", "Resumed", "rms_norm", "rope", "router", "rsqrt", "Rules",
-    "Score", "Search", "Session", "sigmoid", "silu", "softmax", "split", "sqrt", "square", "squeeze", "stack", "Step",
-    "subtract", "sum", "swapaxes", "tanh", "Text", "tokenize", "Tokenizer", "Trainer", "transpose", "Value", "var",
-    "where", "write_tokens",
+    "CleaveError", "clip_scale", "compile", "concat", "concatenate", "count_labels", "cross_entropy", "Data",
+    "divide", "dlpack", "dot", "dropout", "einsum", "einsum_to", "embedding", "equal", "errors", "exp", "expand_dims",
+    "expert_combine", "expert_dispatch", "expert_places", "experts", "from_jax", "from_torch", "gated", "gelu", "global_norm", "grad", "Graph", "Imported", "Job",
+    "layer_norm", "Layout", "load", "log", "log_softmax", "Machine", "machines", "matmul", "max", "maximum", "mean",
+    "merge", "Mesh", "min", "minimum", "Model", "multiply", "Named", "negative", "new_model", "nn", "pad", "Plan",
+    "plan", "plan_search", "power", "Program", "read_plan", "read_trace", "relu", "reshape", "Resumed", "rms_norm",
+    "rope", "router", "rsqrt", "Rules", "Score", "Search", "Session", "sigmoid", "silu", "softmax", "split", "sqrt",
+    "square", "squeeze", "stack", "Step", "subtract", "sum", "swapaxes", "tanh", "Text", "tokenize", "Tokenizer",
+    "torch_layouts", "Trainer", "transpose", "Value", "var", "where", "write_tokens",
 ]  # fmt: skip

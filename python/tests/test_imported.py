@@ -61,3 +61,60 @@ def test_from_jax():
     program = cleave.from_jax(f, x, y, mesh="model=2")
     for ours, theirs in zip(program(x, y), f(x, y)):
         assert np.allclose(ours, theirs, rtol=1e-5)
+
+
+TORCH = GOLDEN / "torch_export"
+
+
+@pytest.mark.parametrize("name", ["mlp", "llama", "bert", "ops", "buffers"])
+@pytest.mark.parametrize("mesh", [None, "data=2,model=2"])
+def test_archives(name, mesh):
+    file = cleave.Checkpoint(TORCH / f"{name}.safetensors")
+    layouts = {"down.weight": "_,model", "x": "data,_"} if name == "mlp" and mesh else {}
+    program = cleave.Imported(
+        (TORCH / f"{name}.pt2").read_bytes(), mesh, layouts=layouts, gradients=name not in ("ops", "buffers")
+    )
+    results = program.run({n: file[n] for n in program.names})
+    assert sum(n.startswith("grad.") for n in results) == sum(n.startswith("grad.") for n in file)
+    assert bool(program.program.collectives) == bool(layouts)
+    for found, value in results.items():
+        expected = np.asarray(file[found]).astype(np.float64)
+        error = np.abs(np.asarray(value).astype(np.float64) - expected)
+        assert error.max() <= 1e-5 * max(1e-2, np.abs(expected).max())
+
+
+def test_archive_refused():
+    with pytest.raises(cleave.CleaveError, match="damaged or truncated"):
+        cleave.Imported((TORCH / "mlp.pt2").read_bytes()[:-9])
+    with pytest.raises(cleave.CleaveError, match="of the name z"):
+        cleave.Imported((TORCH / "mlp.pt2").read_bytes(), layouts={"z": "_"})
+
+
+def test_from_torch():
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.GELU(), torch.nn.Linear(8, 3))
+    x = torch.randn(4, 6)
+    exported = torch.export.export(module, (x,))
+    layouts = {"0.weight": "model,_", "0.bias": "model", "2.weight": "_,model"}
+    program = cleave.from_torch(exported, "model=2", layouts=layouts)
+    assert program.program.collectives
+    assert np.allclose(program(x.numpy())[0], module(x).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_torch_layouts():
+    torch = pytest.importorskip("torch")
+    from torch.distributed._tensor import Replicate, Shard, distribute_tensor
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    torch.distributed.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
+    try:
+        mesh = torch.distributed.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        module = torch.nn.Linear(8, 4)
+        module.weight = torch.nn.Parameter(distribute_tensor(module.weight.data, mesh, [Shard(0), Shard(0)]))
+        module.bias = torch.nn.Parameter(distribute_tensor(module.bias.data, mesh, [Replicate(), Shard(0)]))
+        found = cleave.torch_layouts(module)
+    finally:
+        torch.distributed.destroy_process_group()
+    assert found == {"mesh": "dp=2,tp=2", "layouts": {"weight": "(dp,tp),_", "bias": "tp"}}
+    assert cleave.torch_layouts(torch.nn.Linear(2, 2)) == {"mesh": "", "layouts": {}}

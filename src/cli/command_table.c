@@ -59,10 +59,13 @@ static const struct clv_command commands[] = {
      "Reads token ids (and a mask and token types) and writes logits, the last hidden states, the mean next-token loss "
      "and, with --grad, the gradient of every tensor of the checkpoint, to compare with another framework. A result "
      "that is NaN or infinite is an error that names the first such tensor, and nothing is written. Of a program (-m "
-     "FILE of StableHLO text) --inputs has its arguments by name, and the results are written by theirs.\n\n"
+     "FILE) --inputs has its arguments by name, and parameters that take the place of its own; results are written by "
+     "name.\n\n"
      "Examples:\n"
      "  cleave forward -m llama/ --ids ids.safetensors --grad --out ours.safetensors -tp 2 --sp\n"
-     "  cleave forward -m step.mlir --inputs values.safetensors --out ours.safetensors --mesh data=2\n",
+     "  cleave forward -m step.mlir --inputs values.safetensors --out ours.safetensors --mesh data=2\n"
+     "  cleave forward -m model.pt2 --layouts tp.json --inputs values.safetensors --grad --out ours.safetensors -tp "
+     "2\n",
      command_forward, NULL, true},
     {"generate", "generate text from a prompt",
      "Streams the prompt and the generated text to stdout. Greedy text is the same at every -tp. Prompts of a file are "
@@ -73,13 +76,16 @@ static const struct clv_command commands[] = {
      "  cleave generate -m runs/first -p 'The layout' -n 300 -tp 2\n"
      "  cleave generate -m llama/ -f prompts.txt -n 64 --temp 0 --stop $'\\n' --json\n",
      command_generate, NULL, true},
-    {"import", "list a program of StableHLO text",
-     "Reads what jax.jit(f).lower(...).as_text() gives, and lists its arguments and results with their shardings, its "
-     "ops by kind, its functions, and the memory of a rank on its own mesh or another one. What cannot be imported is "
-     "named with line and column (exit 2). plan, explain, forward and verify take such a file as -m FILE "
+    {"import", "list a program of JAX or PyTorch",
+     "Reads what jax.jit(f).lower(...).as_text() or torch.export.save gives, and lists its arguments, parameters and "
+     "results with their shardings, its ops by kind, its functions, and the memory of a rank on its own mesh or "
+     "another "
+     "one. --layouts states shardings by name. What cannot be imported is named with its place (exit 2). plan, "
+     "explain, forward and verify take such a file as -m FILE "
      "(docs/programs.md).\n\n"
      "Example:\n"
-     "  cleave import step.mlir\n",
+     "  cleave import step.mlir\n"
+     "  cleave import model.pt2 --layouts tp.json --mesh model=4\n",
      command_import, NULL, false},
     {"info", "describe a model, its files, and even -tp degrees",
      "Reads config.json, and the headers of the weights if there are any. Every -tp works; the table shows which "
@@ -119,6 +125,7 @@ static const struct clv_command commands[] = {
      "  cleave plan -m llama-7b/ --mesh data=8,model=8 --rules fsdp+megatron-sp --batch 64 --seq 4096\n"
      "  cleave plan --block gpt --hidden 512 --mesh X=2,Y=4 --rules gspmd-2d --grad --collectives\n"
      "  cleave plan -m step.mlir --mesh data=2 --hardware h100-nvlink-ib\n"
+     "  cleave plan -m model.pt2 --layouts tp.json --mesh model=8 --grad --hardware h100-nvlink-ib\n"
      "  cleave plan --hardware list\n",
      command_plan, NULL, false},
     {"plot", "plot the losses of training runs",
@@ -198,8 +205,9 @@ static const struct clv_command commands[] = {
      "with those of the first mesh; a single mesh is compared with one rank. Prints the largest error of each mesh and "
      "the first tensor that diverges; exit 1 if one does. With --against the reference is a file of another framework "
      "(or of forward), with its ids. NaN and infinity diverge on every mesh. The memory accesses of every op are "
-     "checked, too. Of a program (-m FILE of StableHLO text) every op is compared, on random inputs or those of "
-     "--inputs, and with --against the results that a file has by name.\n\n"
+     "checked, too. Of a program (-m FILE) every op is compared, on random inputs or those of --inputs, with --grad "
+     "also "
+     "gradients, and with --against the results that a file has by name.\n\n"
      "Examples:\n"
      "  cleave verify -m llama/ --tp 1,2,3,4\n"
      "  cleave verify -m llama/ --tp 1,2 --against golden.safetensors\n"

@@ -1,4 +1,6 @@
-/* import_program.c - reads a program of StableHLO text, lists it, and puts its ops into a graph. */
+/* import_program.c - reads a program (StableHLO text, or an archive of torch.export), lists it, and puts its ops into a
+ * graph.
+ */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,38 +10,11 @@
 #include "io/files/file.h"
 #include "programs/importer.h"
 #include "programs/manual/manual.h"
+#include "programs/torch/torch.h"
 #include "tensor/box_copy.h"
+#include "tensor/box_runs.h"
 
 enum { TEXT_LIMIT = 1 << 30 /* bytes of a file */ };
-
-/* An argument or result as it is listed. */
-typedef struct port {
-    const char *name, *sharding;
-    const mlir_port *of;
-    bool is_result;
-} port;
-
-typedef struct kept_constant {
-    int id;
-    clv_type type;
-    const void *data;
-} kept_constant;
-
-struct clv_import {
-    mlir_module *module;
-    const mlir_function *main;
-    int n_ports, n_kinds, kind_capacity;
-    port *ports;
-    clv_import_op_info *kinds;
-    int n_constants, constant_capacity;
-    kept_constant *constants; /* by id */
-    import_faults faults;
-};
-
-import_faults *import_faults_of(clv_import *program)
-{
-    return &program->faults;
-}
 
 const char *import_result_name(const clv_import *p, int value)
 {
@@ -73,13 +48,16 @@ static clv_status add_port(clv_import *p, const mlir_port *of, int i, bool is_re
     const char *name = mlir_loc_name(p->module, of->loc);
     clv_snprintf(number, sizeof number, "result%d", i);
     if (is_result)
-        name = info && info->text && info->text[0] ? info->text : number;
+        name = info && info->text && info->text[0] ? info->text : of->name ? of->name : number;
     else if (!name)
         name = of->name;
     if (sharding && sharding->text && !of->type.fault)
         CLV_TRY(import_sharding_text(text, sharding->text, of->type.tensor.rank, NULL, p->module, sharding->at, err));
-    port *to = &p->ports[p->n_ports];
-    *to = (port){unique_name(p, name), text[0] ? clv_arena_string(p->module->arena, text) : NULL, of, is_result};
+    import_port *to = &p->ports[p->n_ports];
+    *to = (import_port){.name = unique_name(p, name),
+                        .sharding = text[0] ? clv_arena_string(p->module->arena, text) : NULL,
+                        .of = of,
+                        .is_result = is_result};
     if (!to->name || (text[0] && !to->sharding))
         return clv_fail_memory(err, "a program", sizeof *to);
     p->n_ports++;
@@ -138,11 +116,9 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const clv_import_op_info *)a)->name, ((const clv_import_op_info *)b)->name);
 }
 
-clv_status clv_import_parse(clv_import **out, const char *text, size_t size, const char *name, clv_error *err)
+/* Takes the module, also on failure. */
+static clv_status new_program(clv_import **out, mlir_module *module, clv_error *err)
 {
-    mlir_module *module;
-    CLV_TRY(clv_require(out && text && name, __func__, "out, text or name", err));
-    CLV_TRY(mlir_parse(&module, text, size, name, err));
     clv_import *p = clv_arena_alloc(module->arena, 1, sizeof *p);
     clv_status status = p ? CLV_OK : clv_fail_memory(err, "a program", sizeof *p);
     if (status == CLV_OK) {
@@ -164,11 +140,39 @@ clv_status clv_import_parse(clv_import **out, const char *text, size_t size, con
     return CLV_OK;
 }
 
+clv_status clv_import_parse(clv_import **out, const char *text, size_t size, const char *name, clv_error *err)
+{
+    mlir_module *module;
+    CLV_TRY(clv_require(out && text && name, __func__, "out, text or name", err));
+    if (clv_zip_is_archive(text, size))
+        CLV_TRY(torch_parse(&module, text, size, name, err));
+    else
+        CLV_TRY(mlir_parse(&module, text, size, name, err));
+    return new_program(out, module, err);
+}
+
+/* The first bytes of a file, and how many. */
+static size_t read_start(char start[64], const char *path)
+{
+    FILE *file = path ? fopen(path, "r") : NULL;
+    size_t n = file ? fread(start, 1, 63, file) : 0;
+    if (file)
+        fclose(file);
+    start[n] = '\0';
+    return n;
+}
+
 clv_status clv_import_read(clv_import **out, const char *path, clv_error *err)
 {
     CLV_FREED char *text = NULL;
+    char start[64];
+    mlir_module *module;
     size_t size;
     CLV_TRY(clv_require(out && path, __func__, "out or path", err));
+    if (clv_zip_is_archive(start, read_start(start, path))) { /* whose weights stay in the file */
+        CLV_TRY(torch_parse(&module, NULL, 0, path, err));
+        return new_program(out, module, err);
+    }
     CLV_TRY(clv_file_read(&text, &size, path, TEXT_LIMIT, err));
     return clv_import_parse(out, text, size, path, err);
 }
@@ -181,14 +185,11 @@ void clv_import_free(clv_import *program)
 
 bool clv_import_is_program(const char *path)
 {
-    char start[64] = "";
-    FILE *file = path ? fopen(path, "r") : NULL;
-    size_t n = file ? fread(start, 1, sizeof start - 1, file) : 0;
-    if (file)
-        fclose(file);
-    const char *p = start + (n > 0 ? strspn(start, " \t\r\n") : 0);
-    return strncmp(p, "module", 6) == 0 || strncmp(p, "#loc", 4) == 0 || strncmp(p, "//", 2) == 0 ||
-           strncmp(p, "func.func", 9) == 0;
+    char start[64];
+    size_t n = read_start(start, path);
+    const char *p = start + strspn(start, " \t\r\n");
+    return clv_zip_is_archive(start, n) || strncmp(p, "module", 6) == 0 || strncmp(p, "#loc", 4) == 0 ||
+           strncmp(p, "//", 2) == 0 || strncmp(p, "func.func", 9) == 0;
 }
 
 /* ---- listing ---- */
@@ -196,6 +197,11 @@ bool clv_import_is_program(const char *path)
 bool clv_import_mesh(const clv_import *p, clv_mesh *out)
 {
     const mlir_mesh *most = NULL;
+    if (p && p->layout_mesh.n_axes > 0) {
+        if (out)
+            *out = p->layout_mesh;
+        return true;
+    }
     for (int i = 0; p && i < p->module->n_meshes; i++)
         if (p->module->meshes[i].mesh.n_axes > (most ? most->mesh.n_axes : 0))
             most = &p->module->meshes[i];
@@ -208,13 +214,20 @@ clv_status clv_import_port(const clv_import *p, int i, clv_import_port_info *out
 {
     clv_import_port_info info = {0};
     CLV_TRY(clv_require(p && out && i >= 0, __func__, "a program, out, or an index below 0", err));
-    if (i < p->n_ports) {
-        const port *from = &p->ports[i];
+    int at = 0;
+    for (int left = i; at < p->n_ports; at++) /* what becomes state is no result */
+        if (!p->ports[at].of->assigns && left-- == 0)
+            break;
+    if (at < p->n_ports) {
+        const import_port *from = &p->ports[at];
         info = (clv_import_port_info){.name = from->name,
                                       .is_result = from->is_result,
                                       .type = from->of->type.tensor,
-                                      .sharding = from->sharding,
-                                      .line = from->of->type.at.line};
+                                      .sharding = from->layout ? from->layout : from->sharding,
+                                      .line = from->of->type.at.line,
+                                      .is_state = from->of->weight && !from->of->constant,
+                                      .is_constant = from->of->constant,
+                                      .same_as = from->of->same ? p->ports[from->of->same - 1].name : NULL};
     }
     return clv_struct_copy_out(out, sizeof info, sizeof info, &info, __func__, err);
 }
@@ -269,6 +282,13 @@ clv_status clv_import_constant(void *arg, const char *name, const clv_type *type
                                int *known, clv_error *err)
 {
     const clv_import *p = arg;
+    for (int i = 0; i < p->main->n_args; i++) {
+        const mlir_port *of = &p->main->args[i];
+        if (!of->weight || of->same || strcmp(p->ports[i].name, name) != 0)
+            continue;
+        *known = clv_type_equal(&of->type.tensor, type);
+        return *known ? torch_read_weight(out, of->weight, box, err) : CLV_OK;
+    }
     int id = strncmp(name, "constant.", 9) == 0 ? atoi(name + 9) : -1, at = find_constant(p, id);
     clv_shard whole = {.rank = type->rank};
     *known = at < p->n_constants && p->constants[at].id == id && clv_type_equal(&p->constants[at].type, type);
@@ -283,9 +303,10 @@ clv_status clv_import_constant(void *arg, const char *name, const clv_type *type
 const import_row *importer_find(const char *name)
 {
     static const import_row *const tables[] = {
-        import_elementwise_rows, import_shape_rows,      import_reduce_rows,
-        import_index_rows,       import_sharding_rows,   import_control_rows,
-        import_manual_rows,      import_collective_rows, import_hlo_sharding_rows};
+        import_elementwise_rows,  import_shape_rows,     import_reduce_rows, import_index_rows,
+        import_sharding_rows,     import_control_rows,   import_manual_rows, import_collective_rows,
+        import_hlo_sharding_rows, aten_elementwise_rows, aten_shape_rows,    aten_create_rows,
+        aten_reduce_rows,         aten_product_rows,     aten_layer_rows,    aten_index_rows};
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
         for (const import_row *row = tables[t]; row->name; row++)
             if (strcmp(row->name, name) == 0)
@@ -314,7 +335,9 @@ const char *import_enter_place(importer *im, const mlir_op *op)
     int line;
     const char *file = mlir_loc_file(im->module, op->loc, &line), *slash = strrchr(im->module->file, '/');
     const char *before = im->graph->scope, *scope = before;
-    if (file)
+    if (op->scope)
+        scope = op->scope;
+    else if (file)
         scope = clv_arena_format(im->graph->arena, "%.200s:%d.", file, line);
     else if (!before[0])
         scope = clv_arena_format(im->graph->arena, "%.200s:%d.", slash ? slash + 1 : im->module->file, op->at.line);
@@ -322,10 +345,19 @@ const char *import_enter_place(importer *im, const mlir_op *op)
     return before;
 }
 
-/* How an op of known operands is computed at once: for all elements, or for one that stands for all. */
-typedef enum known_form { NOT_KNOWN, ONE_ELEMENT, SPLATS, SAME_SPLAT } known_form;
+bool import_may_know(importer *im, const clv_type *type)
+{
+    int64_t elems = clv_type_elems(type);
+    if (elems > IMPORT_KNOWN || elems * (int64_t)clv_dtype_size(type->dtype) > IMPORT_KNOWN - im->known)
+        return false;
+    im->known += elems * (int64_t)clv_dtype_size(type->dtype);
+    return true;
+}
 
-static known_form known_form_of(const importer *im, const mlir_op *op, const imported *in)
+/* How an op of known operands is computed at once: for all elements, or for one that stands for all. */
+typedef enum known_form { NOT_KNOWN, ALL_ELEMENTS, SPLATS, SAME_SPLAT } known_form;
+
+static known_form known_form_of(importer *im, const mlir_op *op, const imported *in)
 {
     bool splats = true,
          one = op->n_results == 1 && !op->result_types[0].fault && clv_type_elems(&op->result_types[0].tensor) == 1;
@@ -339,7 +371,12 @@ static known_form known_form_of(const importer *im, const mlir_op *op, const imp
     }
     if (im->row->moves && in[0].known->splat)
         return SAME_SPLAT;
-    return splats && im->row->elementwise ? SPLATS : one && im->row->elementwise ? ONE_ELEMENT : NOT_KNOWN;
+    if (splats && im->row->elementwise)
+        return SPLATS;
+    if (im->module->archive) /* masks and positions are made of whole tensors that are known */
+        return !op->result_types[0].fault && import_may_know(im, &op->result_types[0].tensor) ? ALL_ELEMENTS
+                                                                                              : NOT_KNOWN;
+    return one && im->row->elementwise ? ALL_ELEMENTS : NOT_KNOWN;
 }
 
 /* Operands of an elementwise op have the shape of its result; the condition of a select and the bounds of a clamp may
@@ -348,7 +385,7 @@ static clv_status check_shapes(const importer *im, const mlir_op *op, const impo
 {
     bool numbers = strcmp(op->name, "stablehlo.select") == 0 || strcmp(op->name, "stablehlo.clamp") == 0;
     clv_type want;
-    if (!im->row->elementwise || op->n_results != 1)
+    if (!im->row->elementwise || op->n_results != 1 || im->module->archive) /* PyTorch's broadcast */
         return CLV_OK;
     CLV_TRY(import_type(&want, im, &op->result_types[0], err));
     for (int i = 0; i < op->n_operands; i++) {
@@ -372,6 +409,15 @@ static bool holds(const importer *im, const imported *made)
     return !clv_valid(made->value) || fits;
 }
 
+/* What was computed may become state. */
+static clv_status keep_known(importer *im, const mlir_op *op, const imported *made, clv_error *err)
+{
+    if (made->known->splat)
+        return CLV_OK;
+    made->known->id = op->first_result;
+    return import_keep_constant(im->program, made->known, &made->type, err);
+}
+
 clv_status import_build(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
 {
     clv_error why = {0};
@@ -385,7 +431,7 @@ clv_status import_build(importer *im, const mlir_op *op, const imported *in, imp
     if (form != NOT_KNOWN) {
         clv_status status = import_evaluate(im, op, in, form == SPLATS, out, &why);
         if (status == CLV_OK)
-            return CLV_OK;
+            return keep_known(im, op, out, err);
         return strstr(why.message, im->module->file) == why.message
                    ? clv_fail(err, status, "%s", why.message)
                    : import_fail(im, op, err, status, "%s", why.message);
@@ -402,17 +448,27 @@ clv_status import_build(importer *im, const mlir_op *op, const imported *in, imp
 /* An output for a value that an op has made. */
 static void add_each_op(importer *im, const mlir_op *op, const imported *made)
 {
-    char name[320];
+    char name[560];
     int line, id = made->value.id;
-    const char *file = mlir_loc_file(im->module, op->loc, &line), *dot = strrchr(op->name, '.');
+    const char *file = mlir_loc_file(im->module, op->loc, &line), *dot = strrchr(op->name, '.'), *aten = op->name + 5;
     bool makes = clv_valid(made->value) && id < im->graph->n_values && id > im->last_output &&
                  im->graph->values[id].source == CLV_FROM_OP;
     if (!makes)
         return;
     im->last_output = id;
-    clv_snprintf(name, sizeof name, "%.200s:%d.%.60s #%d", file ? file : im->module->file, file ? line : op->at.line,
-                 dot ? dot + 1 : op->name, id);
+    if (op->scope && strncmp(op->name, "aten.", 5) == 0)
+        clv_snprintf(name, sizeof name, "%s%.*s #%d", op->scope, (int)strcspn(aten, "."), aten, id);
+    else
+        clv_snprintf(name, sizeof name, "%.200s:%d.%.60s #%d", file ? file : im->module->file,
+                     file ? line : op->at.line, dot ? dot + 1 : op->name, id);
     clv_output(im->graph, name, made->value, NULL);
+}
+
+/* "aten.add_.Tensor" */
+static bool changes_operand(const char *name)
+{
+    const char *overload = strrchr(name, '.');
+    return overload && overload > name && overload[-1] == '_';
 }
 
 clv_status import_op(importer *im, const mlir_op *op, clv_error *err)
@@ -423,6 +479,11 @@ clv_status import_op(importer *im, const mlir_op *op, clv_error *err)
         CLV_TRY(manual_count_devices(&counts, im, op, err));
     if (counts)
         return CLV_OK;
+    if (!row && strcmp(op->name, "stablehlo.custom_call") == 0)
+        return import_fail(im, op, err, CLV_EUNSUPPORTED, "@%s is not supported", op->symbol ? op->symbol : "?");
+    if (!row && im->module->archive && changes_operand(op->name))
+        return import_fail(im, op, err, CLV_EUNSUPPORTED,
+                           "an op that changes its operand; save exported.run_decompositions({}), which has none");
     if (!row)
         return import_fail(im, op, err, CLV_EUNSUPPORTED, "this op is not supported");
     if (++im->ops > IMPORT_OPS)
@@ -462,48 +523,138 @@ clv_status import_region(importer *im, const mlir_region *region, const mlir_op 
     return clv_fail(err, CLV_ESYNTAX, "%s: a region without a return", im->module->file);
 }
 
-static clv_status add_inputs(importer *im, clv_error *err)
+/* A constant of a PyTorch program whose elements are few: known. */
+static clv_status add_constant(importer *im, const mlir_port *of, int id, clv_error *err)
+{
+    const clv_type *type = &of->type.tensor;
+    const clv_shard all = clv_box_whole(type->rank, type->shape);
+    CLV_FREED void *data = malloc((size_t)clv_type_elems(type) * clv_dtype_size(type->dtype) + 1);
+    literal *known;
+    if (!data)
+        return clv_fail_memory(err, "a constant", (size_t)clv_type_elems(type));
+    CLV_TRY(torch_read_weight(data, of->weight, &all, err));
+    CLV_TRY(literal_new(&known, im, data, clv_type_elems(type) == 1, type, err));
+    known->id = id;
+    im->values[id] = (imported){.type = *type, .known = known};
+    return import_keep_constant(im->program, known, type, err);
+}
+
+/* The layout of argument or result i. */
+static clv_status port_layout(clv_layout *out, bool *stated, importer *im, int i, int rank, clv_error *err)
+{
+    const mlir_port *of = im->program->ports[i].of;
+    CLV_TRY(import_stated_layout(out, stated, im, i, rank, err));
+    return *stated ? CLV_OK : import_sharding(out, stated, im, of->attrs, of->n_attrs, rank, err);
+}
+
+static clv_status add_input(importer *im, int i, clv_error *err)
 {
     const clv_import *p = im->program;
-    for (int i = 0; i < p->main->n_args; i++) {
-        const mlir_port *of = &p->main->args[i];
-        clv_layout layout;
-        clv_type type;
-        bool stated;
-        CLV_TRY(import_type(&type, im, &of->type, err));
-        CLV_TRY(import_sharding(&layout, &stated, im, of->attrs, of->n_attrs, type.rank, err));
-        clv_value value =
-            clv_input(im->graph, p->ports[i].name, type.dtype, type.rank, type.shape, stated ? &layout : NULL);
-        im->values[p->main->body.args[i]] = imported_of(type, value);
+    const mlir_port *of = &p->main->args[i];
+    const int id = p->main->body.args[i];
+    const char *name = p->ports[i].name;
+    clv_layout layout;
+    clv_type type;
+    bool stated;
+    CLV_TRY(import_type(&type, im, &of->type, err));
+    if (of->same) {
+        im->values[id] = im->values[p->main->body.args[of->same - 1]];
+        return CLV_OK;
     }
+    if (of->constant && clv_type_elems(&type) <= IMPORT_SMALL)
+        return add_constant(im, of, id, err);
+    CLV_TRY(port_layout(&layout, &stated, im, i, type.rank, err));
+    const clv_layout *at = stated ? &layout : NULL;
+    clv_value value = of->weight ? clv_state_with_role(im->graph, of->role, name, type.dtype, type.rank, type.shape, at,
+                                                       (clv_init){0})
+                                 : clv_input(im->graph, name, type.dtype, type.rank, type.shape, at);
+    im->values[id] = imported_of(type, value);
     return clv_graph_status(im->graph, err);
 }
 
-static clv_status add_outputs(importer *im, const mlir_op *end, clv_error *err)
+static clv_status add_output(importer *im, int i, const mlir_op *end, clv_error *err)
 {
     const clv_import *p = im->program;
-    if (end->n_operands != p->main->n_results)
-        return import_fail(im, end, err, CLV_ESYNTAX, "%d values; @main has %d results", end->n_operands,
-                           p->main->n_results);
+    const mlir_port *of = &p->main->results[i];
+    const imported *value = &im->values[end->operands[i]];
+    clv_layout layout;
+    bool stated;
+    if (of->type.fault || !clv_type_equal(&of->type.tensor, &value->type))
+        return import_fail(im, end, err, CLV_ESHAPE, "result %d is not %s", i, of->type.text);
+    if (of->assigns) {
+        clv_assign(im->graph, im->values[p->main->body.args[of->assigns - 1]].value, imported_whole(im, value));
+        return CLV_OK;
+    }
+    CLV_TRY(port_layout(&layout, &stated, im, p->main->n_args + i, value->type.rank, err));
+    clv_output(im->graph, p->ports[p->main->n_args + i].name, imported_whole(im, value), stated ? &layout : NULL);
+    return CLV_OK;
+}
+
+/* The result of a name, or, with "", the only float scalar; fails with what there is. */
+static clv_status find_loss(int *out, const importer *im, const mlir_op *end, const char *name, clv_error *err)
+{
+    const clv_import *p = im->program;
+    const char *scalar = "none";
+    int n = 0;
     for (int i = 0; i < end->n_operands; i++) {
-        const mlir_port *of = &p->main->results[i];
-        imported *value = &im->values[end->operands[i]];
-        clv_layout layout;
-        bool stated;
-        CLV_TRY(import_sharding(&layout, &stated, im, of->attrs, of->n_attrs, value->type.rank, err));
-        if (of->type.fault || !clv_type_equal(&of->type.tensor, &value->type))
-            return import_fail(im, end, err, CLV_ESHAPE, "result %d is not %s", i, of->type.text);
-        clv_output(im->graph, p->ports[p->main->n_args + i].name, imported_whole(im, value), stated ? &layout : NULL);
+        const char *result = p->ports[p->main->n_args + i].name;
+        const clv_type *type = &im->values[end->operands[i]].type;
+        if (clv_type_elems(type) != 1 || !clv_dtype_is_float(type->dtype) || p->main->results[i].assigns ||
+            (name[0] && strcmp(result, name) != 0))
+            continue;
+        scalar = result;
+        *out = i;
+        n++;
     }
-    return clv_graph_status(im->graph, err);
+    if (n == 1)
+        return CLV_OK;
+    return clv_fail(err, CLV_EINVAL, "%s: gradients are of one result, a float scalar; %s%.200s%s", im->module->file,
+                    n == 0 && name[0] ? name : "",
+                    n == 0 && name[0] ? " is none"
+                    : n == 0          ? "there is none"
+                                      : scalar,
+                    n > 1 ? " is not the only one" : "");
 }
 
-static clv_status build_program(importer *im, clv_error *err)
+/* Outputs "grad.NAME" of the loss, of each parameter. */
+static clv_status add_gradients(importer *im, const mlir_op *end, const char *name, clv_error *err)
 {
+    int n = clv_graph_parameters(im->graph, NULL, 0), at;
+    CLV_TRY(find_loss(&at, im, end, name, err));
+    if (n == 0)
+        return clv_fail(err, CLV_EINVAL, "%s: gradients are of parameters; the program has none", im->module->file);
+    CLV_FREED clv_value *parameters = calloc((size_t)n, sizeof *parameters);
+    CLV_FREED clv_value *gradients = calloc((size_t)n, sizeof *gradients);
+    if (!parameters || !gradients)
+        return clv_fail_memory(err, "gradients", (size_t)n * sizeof *gradients);
+    clv_value loss = clv_reshape(im->graph, imported_whole(im, &im->values[end->operands[at]]), 0, NULL);
+    clv_graph_parameters(im->graph, parameters, n);
+    clv_gradients(im->graph, loss, CLV_NONE, parameters, n, gradients);
+    for (int i = 0; i < n; i++) {
+        const char *output = clv_arena_format(im->graph->arena, "grad.%s", clv_value_name(im->graph, parameters[i]));
+        if (!output)
+            return clv_fail_memory(err, "gradients", 0);
+        clv_output(im->graph, output, gradients[i], NULL);
+    }
+    return CLV_OK;
+}
+
+static clv_status build_program(importer *im, const clv_import_options *how, clv_error *err)
+{
+    const mlir_function *main = im->program->main;
     const mlir_op *end;
-    CLV_TRY(add_inputs(im, err));
-    CLV_TRY(import_region(im, &im->program->main->body, &end, err));
-    return add_outputs(im, end, err);
+    for (int i = 0; i < main->n_args; i++)
+        CLV_TRY(add_input(im, i, err));
+    CLV_TRY(import_region(im, &main->body, &end, err));
+    if (end->n_operands != main->n_results)
+        return import_fail(im, end, err, CLV_ESYNTAX, "%d values; @main has %d results", end->n_operands,
+                           main->n_results);
+    for (int i = 0; i < main->n_results; i++)
+        CLV_TRY(add_output(im, i, end, err));
+    CLV_TRY(clv_graph_status(im->graph, err));
+    if (how->gradients_of)
+        CLV_TRY(add_gradients(im, end, how->gradients_of, err));
+    return clv_graph_status(im->graph, err);
 }
 
 clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program, const clv_import_options *options,
@@ -521,7 +672,8 @@ clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program, const clv
     im.each_op = how.each_op;
     im.differences = how.differences;
     program->faults.n = 0;
+    im.gradients = how.gradients_of != NULL;
     if (!table || !states)
         return clv_fail_memory(err, "values", values * sizeof *table);
-    return build_program(&im, err);
+    return build_program(&im, &how, err);
 }

@@ -134,8 +134,8 @@ static clv_status transpose(importer *im, const mlir_op *op, const imported *in,
 
 /* ---- slice, pad, concatenate ---- */
 
-/* Every stride-th element of a dimension, from its first: rows of `stride`, of which the first column is kept. */
-static clv_value take_every(importer *im, clv_value x, int dim, int64_t stride)
+/* Rows of `stride`, of which the first column is kept. */
+clv_value import_take_every(importer *im, clv_value x, int dim, int64_t stride)
 {
     clv_type type = clv_graph_type(im->graph, x);
     int64_t count = (type.shape[dim] + stride - 1) / stride, before[CLV_MAX_RANK] = {0}, after[CLV_MAX_RANK] = {0},
@@ -194,7 +194,7 @@ static clv_status slice(importer *im, const mlir_op *op, const imported *in, imp
     for (int d = 0; clv_valid(x) && d < rank; d++) {
         if (stride[d] < 1)
             return import_fail(im, op, err, CLV_ESHAPE, "a stride of %lld", (long long)stride[d]);
-        x = take_every(im, x, d, stride[d]);
+        x = import_take_every(im, x, d, stride[d]);
     }
     return finish(im, op, &type, x, out, err);
 }

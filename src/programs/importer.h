@@ -48,7 +48,45 @@ typedef struct imported {
     int iota;       /* 1 + the dimension along which it counts from 0; 0: none */
     int64_t stride; /* it is the number of the device, divided by this; 0: it is not */
     devices devices;
+    clv_value flipped; /* a matrix of which this is the transpose; CLV_NONE: not known */
 } imported;
+
+/* An argument or result as it is listed. */
+typedef struct import_port {
+    const char *name, *sharding;
+    const mlir_port *of;
+    bool is_result;
+    const char *layout; /* of clv_import_layout; NULL: none */
+} import_port;
+
+typedef struct kept_constant {
+    int id;
+    clv_type type;
+    const void *data;
+} kept_constant;
+
+/* What is wrong with manual SPMD. */
+typedef struct import_fault {
+    const char *kind, *tensor, *axes, *text, *output;
+    const mlir_op *at; /* the op at fault */
+} import_fault;
+
+typedef struct import_faults {
+    int n, capacity;
+    import_fault *item;
+} import_faults;
+
+struct clv_import {
+    mlir_module *module;
+    const mlir_function *main;
+    int n_ports, n_kinds, kind_capacity;
+    import_port *ports;
+    clv_import_op_info *kinds;
+    clv_mesh layout_mesh; /* of clv_import_layouts; no axes: none */
+    int n_constants, constant_capacity;
+    kept_constant *constants; /* by id */
+    import_faults faults;     /* found when it was last put into a graph */
+};
 
 typedef struct importer importer;
 typedef struct manual manual;
@@ -75,35 +113,33 @@ struct importer {
     int calls;   /* depth */
     int64_t ops; /* built so far */
     bool each_op;
+    bool gradients;       /* are taken of the program */
     int last_output;      /* id of the newest value that is an output, with each_op */
     bool scratch;         /* evaluates: everything is unknown */
     bool differences;     /* outputs for how far devices differ, where out_specs say that they do not */
     const manual *manual; /* the region of manual SPMD that is built; NULL: none */
+    int64_t known;        /* bytes that were computed while they are known, of a PyTorch program */
 };
 
-/* What is wrong with manual SPMD. */
-typedef struct import_fault {
-    const char *kind, *tensor, *axes, *text, *output;
-    const mlir_op *at; /* the op at fault */
-} import_fault;
-
-typedef struct import_faults {
-    int n, capacity;
-    import_fault *item;
-} import_faults;
-
-import_faults *import_faults_of(clv_import *program);
 void import_add_fault(importer *im, import_fault fault);
 /* The name of the result that a value of @main is; NULL: it is none. */
 const char *import_result_name(const clv_import *program, int value);
 
-enum { IMPORT_TURNS = 4096, IMPORT_CALLS = 64, IMPORT_OPS = 1 << 22 };
+enum {
+    IMPORT_TURNS = 4096,
+    IMPORT_CALLS = 64,
+    IMPORT_OPS = 1 << 22,
+    IMPORT_SMALL = 64,      /* elements of a constant of a PyTorch program that is known */
+    IMPORT_KNOWN = 1 << 29, /* bytes of all its results that are computed while they are known */
+};
 
 /* The row of an op; NULL: it is not supported. Tables are those of import_*.c. */
 const import_row *importer_find(const char *name);
 extern const import_row import_elementwise_rows[], import_shape_rows[], import_reduce_rows[], import_index_rows[],
     import_sharding_rows[], import_control_rows[], import_manual_rows[], import_collective_rows[],
     import_hlo_sharding_rows[];
+extern const import_row aten_elementwise_rows[], aten_shape_rows[], aten_create_rows[], aten_reduce_rows[],
+    aten_product_rows[], aten_layer_rows[], aten_index_rows[];
 
 /* Fails at the op, with its name. */
 clv_status import_fail(const importer *im, const mlir_op *op, clv_error *err, clv_status code, const char *format, ...)
@@ -122,6 +158,8 @@ clv_status import_build(importer *im, const mlir_op *op, const imported *in, imp
 clv_value imported_whole(importer *im, const imported *x);
 /* The value for ops that broadcast: perhaps with fewer elements. */
 clv_value imported_compact(importer *im, const imported *x);
+/* Every stride-th element of a dimension, from its first. */
+clv_value import_take_every(importer *im, clv_value x, int dim, int64_t stride);
 /* A result of this type. */
 imported imported_of(clv_type type, clv_value value);
 /* Whether it is one known number (all elements alike), as f64 and as i64. */
@@ -129,6 +167,8 @@ bool imported_number(const imported *x, double *real, int64_t *whole);
 /* A literal of the program. */
 clv_status literal_new(literal **out, importer *im, const void *data, bool splat, const clv_type *type, clv_error *err);
 
+/* Whether a value of this type may be computed while it is known; counts its bytes. */
+bool import_may_know(importer *im, const clv_type *type);
 /* Keeps a literal that is no splat for clv_import_constant; the first of its id. */
 clv_status import_keep_constant(clv_import *program, const literal *known, const clv_type *type, clv_error *err);
 
@@ -158,3 +198,6 @@ clv_status import_sharding(clv_layout *out, bool *stated, const importer *im, co
                            clv_error *err);
 /* Rewrites mhlo.sharding as sdy.sharding, and adds the mesh of its axes to the module. */
 clv_status import_rewrite_hlo_shardings(mlir_module *module, clv_error *err);
+
+/* The layout that clv_import_layout stated of argument or result i. */
+clv_status import_stated_layout(clv_layout *out, bool *stated, const importer *im, int i, int rank, clv_error *err);

@@ -10,9 +10,10 @@
 #include "base/memory/arena.h"
 #include "cleave/graph.h"
 
-/* A place in the text, from 1 on. */
+/* A place in the text, from 1 on; `node`: the name of a node of a PyTorch program, whose number is `line`. */
 typedef struct mlir_place {
     int line, column;
+    const char *node;
 } mlir_place;
 
 /* A type; `fault` says why no tensor of ours is of it ("ui32: ..."), NULL: `tensor` is it. */
@@ -32,7 +33,8 @@ typedef enum mlir_attr_kind {
     MLIR_LIST,   /* items: [..], {..} or array<..>; those of {..} may have keys */
     MLIR_PAIR,   /* items: lists, as "[1] x [0]" */
     MLIR_DENSE,  /* text: between the brackets; type, if it is stated */
-    MLIR_RAW     /* text: between < and > */
+    MLIR_RAW,    /* text: between < and > */
+    MLIR_VALUE   /* number: which operand of the op, -1: none; of PyTorch's, whose operands have names */
 } mlir_attr_kind;
 
 typedef struct mlir_attr {
@@ -41,6 +43,7 @@ typedef struct mlir_attr {
     const char *text;
     size_t length; /* of the text */
     int64_t number;
+    double real; /* of a PyTorch program: the value of REAL, also of INT */
     int n;
     struct mlir_attr *items;
     mlir_type type; /* DENSE */
@@ -64,6 +67,7 @@ typedef struct mlir_region {
 typedef struct mlir_op {
     const char *name;   /* "stablehlo.add" */
     const char *symbol; /* of a call: "relu"; NULL: none */
+    const char *scope;  /* what ops of the graph are named after, "layers.0.mlp."; NULL: after the line of Python */
     mlir_place at;
     const mlir_loc *loc; /* NULL: none */
     int n_operands, n_results, n_attrs, n_regions;
@@ -80,7 +84,12 @@ typedef struct mlir_port {
     int n_attrs;
     mlir_attr *attrs;
     const mlir_loc *loc;
-    const char *name; /* of an argument: "arg0" */
+    const char *name;                  /* of an argument: "arg0" */
+    const struct torch_weight *weight; /* of an argument that is state or a constant: its values */
+    clv_state_role role;               /* of state */
+    bool constant;
+    int same;    /* 1 + the argument before whose state it is, too (tied weights); 0: none */
+    int assigns; /* of a result: 1 + the argument whose state it becomes; 0: it is a result */
 } mlir_port;
 
 typedef struct mlir_function {
@@ -104,7 +113,8 @@ typedef struct mlir_module {
     int n_functions, n_meshes, n_values, n_locs;
     mlir_function *functions;
     mlir_mesh *meshes;
-    const mlir_loc **locs; /* what the aliases of the text stand for: alias, then child */
+    const mlir_loc **locs;         /* what the aliases of the text stand for: alias, then child */
+    struct torch_archive *archive; /* of a PyTorch program; NULL: StableHLO text */
 } mlir_module;
 
 /* Parses `size` bytes of text; `file` names them in messages. Free with mlir_free.
@@ -112,7 +122,7 @@ typedef struct mlir_module {
 clv_status mlir_parse(mlir_module **out, const char *text, size_t size, const char *file, clv_error *err);
 void mlir_free(mlir_module *module);
 
-/* Fails with "file:line:column: ...". */
+/* Fails with "file:line:column: ...", or "file: node: ...". */
 clv_status mlir_fail(const mlir_module *module, mlir_place at, clv_error *err, clv_status code, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 

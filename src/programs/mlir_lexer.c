@@ -20,7 +20,7 @@ static bool is_name(char c)
 
 static mlir_place place_of(const mlir_lexer *l, const char *at)
 {
-    return (mlir_place){l->line, (int)(at - l->line_start) + 1};
+    return (mlir_place){.line = l->line, .column = (int)(at - l->line_start) + 1};
 }
 
 static void new_line(mlir_lexer *l, const char *newline)

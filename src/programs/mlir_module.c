@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/text/c_locale.h"
 #include "programs/mlir.h"
+#include "programs/torch/torch.h"
 
 clv_status mlir_fail(const mlir_module *module, mlir_place at, clv_error *err, clv_status code, const char *format, ...)
 {
@@ -13,13 +14,17 @@ clv_status mlir_fail(const mlir_module *module, mlir_place at, clv_error *err, c
     va_start(args, format);
     clv_vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    if (at.node)
+        return clv_fail(err, code, "%s: %.200s: %s", module->file, at.node, text);
     return clv_fail(err, code, "%s:%d:%d: %s", module->file, at.line, at.column, text);
 }
 
 void mlir_free(mlir_module *module)
 {
-    if (module)
-        clv_arena_free(module->arena);
+    if (!module)
+        return;
+    torch_close(module->archive);
+    clv_arena_free(module->arena);
 }
 
 const mlir_function *mlir_find_function(const mlir_module *module, const char *name)

@@ -1,44 +1,8 @@
-/* fuzz_stablehlo.c - programs of StableHLO text. What is read has a graph or an error; what is built of it compiles or
- * has an error. Programs of many elements are read alone, as their constants would be computed. */
-#include <stdlib.h>
-
-#include "cleave/import.h"
-#include "fuzz.h"
-
-enum { MOST_ELEMS = 1 << 16, MOST_PORTS = 64 };
-
-static int is_small(const clv_import *program)
-{
-    clv_import_port_info port = {.size = sizeof port};
-    for (int i = 0; clv_import_port(program, i, &port, NULL) == CLV_OK && port.name; i++)
-        if (i == MOST_PORTS || clv_type_elems(&port.type) > MOST_ELEMS)
-            return 0;
-    return 1;
-}
-
-static void build(clv_import *program)
-{
-    clv_mesh mesh;
-    clv_graph *graph;
-    clv_program *compiled;
-    if (clv_mesh_parse(&mesh, "data=2,model=1", NULL) != CLV_OK || clv_graph_new(&graph, &mesh, NULL) != CLV_OK)
-        abort();
-    if (clv_import_stablehlo(graph, program, NULL, NULL) == CLV_OK) {
-        if (clv_graph_status(graph, NULL) != CLV_OK)
-            abort();
-        if (clv_compile(&compiled, graph, NULL, NULL) == CLV_OK)
-            clv_program_free(compiled);
-    }
-    clv_graph_free(graph);
-}
+/* fuzz_stablehlo.c - programs of StableHLO text. */
+#include "fuzz_program.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    clv_import *program;
-    if (clv_import_parse(&program, (const char *)data, size, "program", NULL) != CLV_OK)
-        return 0;
-    if (is_small(program))
-        build(program);
-    clv_import_free(program);
+    fuzz_program(data, size);
     return 0;
 }

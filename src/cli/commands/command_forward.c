@@ -26,11 +26,14 @@ static bool parse(forward_args *a, clv_invocation *run)
                        "output safetensors: hidden.last [B,S,M], logits [B,S,V] and, for decoders and two tokens or "
                        "more, loss [1], all f32; and the inputs",
                        .required = true),
-        CLV_OPT_FLAG("--grad", &a->job.gradients,
-                     "also grad.<name>, the gradient of the loss, for every tensor of the checkpoint"),
+        CLV_OPT_FLAG(
+            "--grad", &a->job.gradients,
+            "also grad.<name>, the gradient of the loss, for every tensor of the checkpoint, or parameter of a "
+            "program"),
         CLV_ALLOW_NONFINITE_OPTION(&a->job.allow_nonfinite),
         CLV_TRACE_OUT_OPTION(&a->job.trace_out, NULL, "write a trace of the run to FILE, for cleave trace"),
         CLV_MODEL_RUN_OPTIONS(&a->model),
+        CLV_LAYOUTS_OPTION(&a->model.mesh, "--rules"),
     };
     return CLV_PARSE(run, options);
 }
@@ -39,10 +42,10 @@ static bool parse(forward_args *a, clv_invocation *run)
 static clv_status run_program(forward_args *a, double *seconds, clv_error *err)
 {
     clv_imported_run run;
-    if (a->job.gradients || a->job.trace_out)
-        return clv_fail(err, CLV_EINVAL, "%s has no effect on a program: it has its results",
-                        a->job.gradients ? "--grad" : "--trace-out");
-    clv_status status = clv_imported_run_on(&run, &a->model, a->job.ids, 0, false, err);
+    const clv_import_options what = {.size = sizeof what, .gradients_of = a->job.gradients ? "" : NULL};
+    if (a->job.trace_out)
+        return clv_fail(err, CLV_EINVAL, "--trace-out has no effect on a program: it has its results");
+    clv_status status = clv_imported_run_on(&run, &a->model, a->job.ids, 0, &what, err);
     if (status == CLV_OK && !a->job.allow_nonfinite)
         status = clv_imported_check_finite(&run, err);
     clv_suggest_allow_nonfinite(err);

@@ -1,4 +1,4 @@
-/* command_import.c - the `cleave import` command: lists a program of StableHLO text: inputs, results, ops, memory.
+/* command_import.c - the `cleave import` command: lists a program of others: inputs, state, results, ops, memory.
  */
 #include "cli/command.h"
 #include "cli/evaluation/imported_run.h"
@@ -11,10 +11,14 @@ static void add_ports(clv_table *t, const clv_import *program)
         clv_type_print(type, sizeof type, &port.type);
         clv_table_row(t);
         clv_table_text(t, "tensor", port.name);
-        clv_table_text(t, "kind", port.is_result ? "result" : "input");
+        clv_table_text(t, "kind",
+                       port.is_result     ? "result"
+                       : port.is_state    ? "state"
+                       : port.is_constant ? "constant"
+                                          : "input");
         clv_table_text(t, "type", type);
         clv_table_bytes(t, "bytes", (double)clv_type_elems(&port.type) * (double)clv_dtype_size(port.type.dtype));
-        clv_table_text(t, "sharding", port.sharding ? port.sharding : "-");
+        clv_table_text(t, "sharding", port.same_as ? "as the same weight" : port.sharding ? port.sharding : "-");
         clv_table_int(t, "line", port.line);
     }
 }
@@ -38,7 +42,7 @@ static clv_status add_memory(clv_table *t, clv_import *program, const clv_mesh *
     clv_program *compiled;
     char text[CLV_MESH_TEXT];
     clv_memory memory = {.size = sizeof memory};
-    CLV_TRY(clv_imported_compile(&compiled, program, mesh, NULL, false, err));
+    CLV_TRY(clv_imported_compile(&compiled, program, mesh, NULL, NULL, err));
     clv_status status = clv_program_memory(compiled, &memory, err);
     clv_mesh_print(text, sizeof text, mesh);
     int functions = 0;
@@ -61,14 +65,17 @@ clv_status command_import(clv_invocation *run, clv_error *err)
     clv_mesh mesh;
     clv_import *program;
     const clv_option options[] = {
-        CLV_MODEL_ROW(&path, "FILE", ACCEPTED, "StableHLO text, as jax.jit(f).lower(...).as_text() gives it",
+        CLV_MODEL_ROW(&path, "FILE", ACCEPTED,
+                      "StableHLO text, as jax.jit(f).lower(...).as_text() gives it, "
+                      "or what torch.export.save writes",
                       .required = true),
         CLV_MESH_OPTIONS(&option),
+        CLV_LAYOUTS_OPTION(&option, NULL),
         CLV_FORMAT_OPTIONS(&run->format, "", "print JSON"),
     };
     if (!CLV_PARSE(run, options))
         return CLV_OK;
-    CLV_TRY(clv_imported_read(&program, path, err));
+    CLV_TRY(clv_imported_read(&program, path, option.layouts, err));
     run->table = clv_table_new("tensors");
     add_ports(run->table, program);
     add_ops(run->table, program);

@@ -200,7 +200,7 @@ static clv_status report(clv_invocation *run, const plan_args *a, const clv_prog
     return status;
 }
 
-/* ---- programs of StableHLO text ---- */
+/* ---- programs of others ---- */
 
 static void add_memory_kinds(clv_table *t, const clv_memory *memory)
 {

@@ -22,6 +22,7 @@ typedef struct verify_args {
     char one_rank[CLV_MESH_TEXT]; /* the measure of a mesh that was given alone */
     int64_t batch, seq, seed;
     double tolerance;
+    bool gradients;
 } verify_args;
 
 static bool parse(verify_args *a, clv_invocation *run)
@@ -34,6 +35,8 @@ static bool parse(verify_args *a, clv_invocation *run)
         CLV_MESH_ROW(STRINGS, &a->meshes, false,
                      "meshes instead of degrees; may be repeated; a single one is compared with one rank"),
         CLV_RULES_ROW(&a->model.mesh.rules, "how layers are split, as in plan"),
+        CLV_LAYOUTS_OPTION(&a->model.mesh, "--rules"),
+        CLV_OPT_FLAG("--grad", &a->gradients, "of a program: also the gradients of its loss"),
         CLV_COMM_DTYPE_OPTION(&a->model.options.compile),
         CLV_COST_MODEL_OPTION(&a->model.hardware),
         CLV_OPT_INPUT("--against", &a->against, "FILE",
@@ -252,7 +255,11 @@ static clv_status verify_program(clv_table *t, bool *same, clv_imported_run *fir
     clv_model_option option = on_mesh(a, mesh);
     clv_comparison found;
     const char *inputs = a->inputs ? a->inputs : a->against;
-    clv_status status = clv_imported_run_on(&own, &option, inputs, (uint64_t)a->seed, !a->against, err);
+    const clv_import_options what = {.size = sizeof what,
+                                     .each_op = !a->against,
+                                     .differences = !a->against,
+                                     .gradients_of = a->gradients ? "" : NULL};
+    clv_status status = clv_imported_run_on(&own, &option, inputs, (uint64_t)a->seed, &what, err);
     if (status == CLV_OK)
         status = clv_imported_compare(&found, &own,
                                       a->against   ? NULL
@@ -362,9 +369,12 @@ clv_status command_verify(clv_invocation *run, clv_error *err)
     if (a.tolerance == 0)
         a.tolerance = default_tolerance(a.model.options.compile.comm_dtype);
     CLV_TRY(find_measure(&a, err));
+    const bool imported = clv_is_imported(a.model.path);
+    if (a.gradients && !imported)
+        return clv_fail(err, CLV_EINVAL, "--grad is for programs; of a model gradients are always compared");
     run->table = clv_table_new("meshes");
-    clv_status status = clv_is_imported(a.model.path) ? verify_programs(&a, &same, run->table, err)
-                                                      : verify(&a, run->name, &same, run->table, err);
+    clv_status status =
+        imported ? verify_programs(&a, &same, run->table, err) : verify(&a, run->name, &same, run->table, err);
     run->code = same ? CLV_EXIT_OK : CLV_EXIT_FAILED;
     return status;
 }

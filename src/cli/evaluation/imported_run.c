@@ -1,4 +1,4 @@
-/* imported_run.c - programs of StableHLO text (-m FILE): reading, compiling for the mesh of the options, running on
+/* imported_run.c - programs of others (-m FILE): reading, compiling for the mesh of the options, running on
  * values of a file.
  */
 #include "cli/evaluation/imported_run.h"
@@ -29,17 +29,25 @@ static clv_status as_usage(clv_status status, const clv_error *why, clv_error *e
     return status;
 }
 
-clv_status clv_imported_read(clv_import **out, const char *path, clv_error *err)
+clv_status clv_imported_read(clv_import **out, const char *path, const char *layouts, clv_error *err)
 {
     clv_error why = {0};
-    return as_usage(clv_import_read(out, path, &why), &why, err);
+    clv_import *program;
+    CLV_TRY(as_usage(clv_import_read(&program, path, &why), &why, err));
+    clv_status status = layouts ? as_usage(clv_import_layouts(program, layouts, &why), &why, err) : CLV_OK;
+    if (status == CLV_OK)
+        *out = program;
+    else
+        clv_import_free(program);
+    return status;
 }
 
 clv_status clv_imported_mesh(clv_mesh *out, const clv_mesh_option *option, const clv_import *program, clv_error *err)
 {
     char text[64];
     if (option->rules || option->sp)
-        return clv_fail(err, CLV_EINVAL, "--rules has no effect on a program: its shardings are those of its text");
+        return clv_fail(err, CLV_EINVAL,
+                        "--rules has no effect on a program: its shardings are those of its text, or of --layouts");
     if (option->text)
         return clv_mesh_option_parse(out, option->text, err);
     if (option->tp <= 1 && clv_import_mesh(program, out))
@@ -49,13 +57,12 @@ clv_status clv_imported_mesh(clv_mesh *out, const clv_mesh_option *option, const
 }
 
 clv_status clv_imported_compile(clv_program **out, clv_import *program, const clv_mesh *mesh,
-                                const clv_compile_options *options, bool each_op, clv_error *err)
+                                const clv_compile_options *options, const clv_import_options *how, clv_error *err)
 {
     clv_graph *graph;
     clv_error why = {0};
-    const clv_import_options how = {.size = sizeof how, .each_op = each_op, .differences = each_op};
     CLV_TRY(clv_graph_new(&graph, mesh, err));
-    clv_status status = as_usage(clv_import_stablehlo(graph, program, &how, &why), &why, err);
+    clv_status status = as_usage(clv_import_stablehlo(graph, program, how, &why), &why, err);
     if (status == CLV_OK)
         status = clv_compile(out, graph, options, err);
     clv_graph_free(graph);
@@ -91,33 +98,52 @@ static clv_status list_tensors(clv_imported_run *run, clv_error *err)
     return CLV_OK;
 }
 
+/* A box (NULL: all) of tensor i of a file, which must have this shape. */
+static clv_status read_box(void *out, const clv_checkpoint *file, int64_t i, const clv_type *type, const clv_shard *box,
+                           clv_error *err)
+{
+    char want[CLV_TYPE_TEXT];
+    clv_tensor_info info = {.size = sizeof info};
+    CLV_TRY(clv_checkpoint_tensor(file, i, &info, err));
+    bool fits = info.rank == type->rank;
+    for (int d = 0; fits && d < info.rank; d++)
+        fits = info.shape[d] == type->shape[d];
+    clv_type_print(want, sizeof want, type);
+    if (!fits)
+        return clv_fail(err, CLV_ESHAPE, "%s does not have the shape that it has in the program: %s", info.name, want);
+    return clv_checkpoint_read(file, i, box, type->dtype, out, err);
+}
+
 static clv_status read_input(clv_imported_tensor *to, const clv_checkpoint *file, const char *path, clv_error *err)
 {
     int64_t i;
-    char want[CLV_TYPE_TEXT];
-    clv_tensor_info info = {.size = sizeof info};
     if (clv_checkpoint_find(&i, file, to->name, NULL) != CLV_OK)
         return clv_fail(err, CLV_EINVAL, "%s has no tensor %s, an input of the program", path, to->name);
-    CLV_TRY(clv_checkpoint_tensor(file, i, &info, err));
-    bool fits = info.rank == to->type.rank;
-    for (int d = 0; fits && d < info.rank; d++)
-        fits = info.shape[d] == to->type.shape[d];
-    clv_type_print(want, sizeof want, &to->type);
-    if (!fits)
-        return clv_fail(err, CLV_ESHAPE, "%s: %s does not have the shape of the program's input: %s", path, to->name,
-                        want);
-    return clv_checkpoint_read(file, i, NULL, to->type.dtype, to->data, err);
+    return read_box(to->data, file, i, &to->type, NULL, err);
 }
 
-static clv_status read_inputs(clv_imported_run *run, const char *path, clv_error *err)
+/* Where parameters are from: the file of the inputs, or the program. */
+typedef struct state_values {
+    const clv_checkpoint *file; /* NULL: none */
+    clv_import *program;
+} state_values;
+
+static clv_status read_state(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,
+                             int *known, clv_error *err)
 {
-    clv_checkpoint *file;
-    CLV_TRY(clv_checkpoint_open(&file, path, NULL, err));
-    clv_status status = CLV_OK;
-    for (int i = 0; status == CLV_OK && i < run->n_in; i++)
-        status = read_input(&run->in[i], file, path, err);
-    clv_checkpoint_close(file);
-    return status;
+    const state_values *from = arg;
+    int64_t i;
+    if (!from->file || clv_checkpoint_find(&i, from->file, name, NULL) != CLV_OK)
+        return clv_import_constant(from->program, name, type, box, out, known, err);
+    *known = 1;
+    return read_box(out, from->file, i, type, box, err);
+}
+
+static clv_status read_inputs(clv_imported_run *run, const clv_checkpoint *file, const char *path, clv_error *err)
+{
+    for (int i = 0; i < run->n_in; i++)
+        CLV_TRY(read_input(&run->in[i], file, path, err));
+    return CLV_OK;
 }
 
 static void make_inputs(clv_imported_run *run, uint64_t seed)
@@ -159,34 +185,42 @@ static clv_status run_session(clv_imported_run *run, clv_session *session, clv_e
 }
 
 clv_status clv_imported_run_on(clv_imported_run *out, clv_model_option *o, const char *values, uint64_t seed,
-                               bool each_op, clv_error *err)
+                               const clv_import_options *what, clv_error *err)
 {
     clv_mesh mesh;
     clv_session *session;
+    clv_checkpoint *file = NULL;
+    state_values state;
     clv_session_options how = {.size = sizeof how,
                                .threads_per_rank = (int)o->threads,
                                .timeout_ms = clv_comm_option_timeout_ms(&o->comm),
                                .check = o->options.check,
-                               .source = clv_import_constant};
+                               .source = read_state,
+                               .source_arg = &state};
     *out = (clv_imported_run){0};
-    CLV_TRY(clv_imported_read(&out->program, o->path, err));
+    CLV_TRY(clv_imported_read(&out->program, o->path, o->mesh.layouts, err));
     CLV_TRY(clv_imported_mesh(&mesh, &o->mesh, out->program, err));
     if (!o->every_process_runs_all)
         CLV_TRY(clv_processes_job_of_mesh(&how.job, &o->comm, &mesh, err));
     CLV_TRY(clv_hardware_option_open(&o->machine, o->hardware, NULL, err));
     o->options.compile.machine = o->machine;
-    clv_status status = clv_imported_compile(&out->compiled, out->program, &mesh, &o->options.compile, each_op, err);
+    clv_status status = clv_imported_compile(&out->compiled, out->program, &mesh, &o->options.compile, what, err);
     clv_machine_free(o->machine);
     CLV_TRY(status);
     CLV_TRY(list_tensors(out, err));
     if (values)
-        CLV_TRY(read_inputs(out, values, err));
+        CLV_TRY(clv_checkpoint_open(&file, values, NULL, err));
     else
         make_inputs(out, seed);
-    how.source_arg = out->program;
-    CLV_TRY(clv_session_new(&session, &mesh, &how, err));
-    status = run_session(out, session, err);
-    clv_session_free(session);
+    state = (state_values){file, out->program};
+    status = file ? read_inputs(out, file, values, err) : CLV_OK;
+    if (status == CLV_OK)
+        status = clv_session_new(&session, &mesh, &how, err);
+    if (status == CLV_OK) {
+        status = run_session(out, session, err);
+        clv_session_free(session);
+    }
+    clv_checkpoint_close(file);
     return status;
 }
 

@@ -1,4 +1,4 @@
-/* imported_run.h - programs of StableHLO text (-m FILE): reading, compiling for the mesh of the options, running on
+/* imported_run.h - programs of others (-m FILE): reading, compiling for the mesh of the options, running on
  * values of a file.
  */
 #pragma once
@@ -11,13 +11,14 @@
 /* Whether -m names such a program, not a model. */
 bool clv_is_imported(const char *path);
 
-/* Reads a program; what it does not support is a usage error, as the program is the request. */
-clv_status clv_imported_read(clv_import **out, const char *path, clv_error *err);
-/* The mesh of --mesh or -tp; else the one that the text names; else one rank. */
+/* Reads a program, and layouts for it (NULL: none); what it does not support is a usage error, as the program is the
+ * request. */
+clv_status clv_imported_read(clv_import **out, const char *path, const char *layouts, clv_error *err);
+/* The mesh of --mesh or -tp; else the one that --layouts or the text names; else one rank. */
 clv_status clv_imported_mesh(clv_mesh *out, const clv_mesh_option *option, const clv_import *program, clv_error *err);
 /* Compiles it for a mesh. */
 clv_status clv_imported_compile(clv_program **out, clv_import *program, const clv_mesh *mesh,
-                                const clv_compile_options *options, bool each_op, clv_error *err);
+                                const clv_compile_options *options, const clv_import_options *how, clv_error *err);
 
 /* An input or output with its values, which the run owns. */
 typedef struct clv_imported_tensor {
@@ -38,7 +39,7 @@ typedef struct clv_imported_run {
 /* Runs the program of option->path on its mesh. values: a safetensors file with the inputs by name; NULL: random ones
  * by `seed`: floats in [-1, 1), integers 0 or 1. Free with clv_imported_run_free, also on failure. */
 clv_status clv_imported_run_on(clv_imported_run *out, clv_model_option *option, const char *values, uint64_t seed,
-                               bool each_op, clv_error *err);
+                               const clv_import_options *what, clv_error *err);
 void clv_imported_run_free(clv_imported_run *run);
 
 /* CLV_ENONFINITE, naming the first result that is NaN or infinite. */

@@ -14,6 +14,7 @@ typedef struct clv_mesh_option {
     const char *text;     /* --mesh; NULL: not given */
     const char *rules;    /* --rules, a preset, a file or "auto"; NULL: not given */
     bool sp;              /* --sp: the same as --rules megatron-sp */
+    const char *layouts;  /* --layouts, a file, of a program's tensors; NULL: not given */
     clv_saved_plan saved; /* of --rules FILE; set by clv_mesh_option_read_file, as file_mesh */
     char file_mesh[CLV_MESH_TEXT];
     clv_given_options given;          /* set by the rows; a saved plan does not replace them */
@@ -43,6 +44,12 @@ typedef struct clv_mesh_option {
 #define CLV_RULES_OPTIONS(option)                                                                                      \
     CLV_RULES_OPTION(option), CLV_OPT_FLAG("--sp, --sequence-parallel", &(option)->sp,                                 \
                                            "the same as --rules megatron-sp", .conflicts_with = "--rules")
+
+/* For commands that take programs: what --rules is to models. conflicts_: "--rules", if the command has it. */
+#define CLV_LAYOUTS_OPTION(option, conflicts_)                                                                         \
+    CLV_OPT_INPUT("--layouts", &(option)->layouts, "FILE",                                                             \
+                  "layouts of a program's tensors by name, as JSON (docs/programs.md)",                                \
+                  .conflicts_with = (conflicts_))
 
 /* Parses --mesh AXES. CLV_ESYNTAX for no axes. */
 clv_status clv_mesh_option_parse(clv_mesh *out, const char *text, clv_error *err);

@@ -30,14 +30,15 @@ clv_status clv_plan_option_read(clv_plan_option *o, clv_error *err)
     return CLV_OK;
 }
 
-/* A program of StableHLO text, whose shardings are its own. */
+/* A program of others, whose shardings are its own, or those of --layouts; --grad: with gradients of its loss. */
 static clv_status compile_program(clv_program **out, clv_plan_option *o, clv_error *err)
 {
     clv_import *program;
-    CLV_TRY(clv_imported_read(&program, o->plan.model, err));
+    const clv_import_options how = {.size = sizeof how, .gradients_of = o->plan.mode == CLV_PLAN_MODE_GRAD ? "" : NULL};
+    CLV_TRY(clv_imported_read(&program, o->plan.model, o->mesh.layouts, err));
     clv_status status = clv_imported_mesh(&o->mesh.mesh, &o->mesh, program, err);
     if (status == CLV_OK)
-        status = clv_imported_compile(out, program, &o->mesh.mesh, &o->plan.compile, false, err);
+        status = clv_imported_compile(out, program, &o->mesh.mesh, &o->plan.compile, &how, err);
     clv_import_free(program);
     return status;
 }

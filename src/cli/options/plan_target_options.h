@@ -24,7 +24,7 @@ typedef struct clv_plan_option {
     CLV_OPT_SET(name, &(o)->plan.mode, CLV_PLAN_MODE_##mode_, help_, .conflicts_with = others)
 #define CLV_PLAN_OPTIONS(o)                                                                                            \
     CLV_MODEL_ROW(&(o)->plan.model, "PATH", ACCEPTED,                                                                  \
-                  "config.json, or its folder; no weights are read; or a program of StableHLO text",                   \
+                  "config.json, or its folder; no weights are read; or a program (StableHLO text, torch.export)",      \
                   .conflicts_with = "--block"),                                                                        \
         CLV_OPT_ENUM("--block", &(o)->plan.block, "ffn|attention|gpt|llama", clv_plan_block_name,                      \
                      "one transformer block instead of a model"),                                                      \
@@ -39,8 +39,10 @@ typedef struct clv_plan_option {
         CLV_OPT_FLAG("--bias", &(o)->plan.bias, "biases in the linear layers of a block", .advanced = true),           \
         CLV_PLAN_MODE_ROW("--forward", o, FORWARD, "--grad, --train, --prefill, --decode",                             \
                           "block: the forward pass (default)"),                                                        \
-        CLV_PLAN_MODE_ROW("--grad", o, GRAD, "--train, --prefill, --decode",                                           \
-                          "block: forward and backward, with the gradients of weights and input"),                     \
+        CLV_PLAN_MODE_ROW(                                                                                             \
+            "--grad", o, GRAD, "--train, --prefill, --decode",                                                         \
+            "block: forward and backward, with the gradients of weights and input; program: also of its "              \
+            "loss"),                                                                                                   \
         CLV_PLAN_MODE_ROW("--train", o, TRAIN, "--prefill, --decode",                                                  \
                           "model: a training step: forward, backward, AdamW (default)"),                               \
         CLV_PLAN_MODE_ROW("--prefill", o, PREFILL, "--decode", "model: S tokens into the KV cache"),                   \
@@ -52,8 +54,8 @@ typedef struct clv_plan_option {
         CLV_DTYPE_ROW(&(o)->plan.dtype, "f32|bf16|f16|f64", "of weights and activations (f32)"),                       \
         CLV_QUANT_OPTION(&(o)->plan.quant), CLV_COMM_DTYPE_OPTION(&(o)->plan.compile),                                 \
         CLV_GRAD_REDUCE_DTYPE_OPTION(&(o)->grad_reduce_dtype), CLV_MESH_OPTIONS(&(o)->mesh),                           \
-        CLV_RULES_OPTIONS(&(o)->mesh), CLV_OVERLAP_OPTION(&(o)->plan.compile),                                         \
-        CLV_RECOMPUTE_OPTIONS(&(o)->plan.compile, &(o)->mesh.given),                                                   \
+        CLV_RULES_OPTIONS(&(o)->mesh), CLV_LAYOUTS_OPTION(&(o)->mesh, "--rules"),                                      \
+        CLV_OVERLAP_OPTION(&(o)->plan.compile), CLV_RECOMPUTE_OPTIONS(&(o)->plan.compile, &(o)->mesh.given),           \
         CLV_OPT_INT("--max-implicit-bytes", &(o)->plan.compile.max_implicit_bytes, 0, INT64_MAX, "N",                  \
                     "fail when a collective that no layout asks for moves more bytes; 0: no limit (0)",                \
                     .advanced = true)

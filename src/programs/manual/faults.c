@@ -6,7 +6,7 @@
 
 void import_add_fault(importer *im, import_fault fault)
 {
-    import_faults *list = import_faults_of(im->program);
+    import_faults *list = &im->program->faults;
     for (int i = 0; i < list->n; i++) { /* a loop's turns, and a function's calls, are the same ops */
         const import_fault *other = &list->item[i];
         if (other->at == fault.at && strcmp(other->kind, fault.kind) == 0 && strcmp(other->tensor, fault.tensor) == 0)
@@ -22,7 +22,7 @@ clv_status clv_import_fault(const clv_import *program, int i, clv_import_fault_i
 {
     clv_import_fault_info info = {0};
     CLV_TRY(clv_require(program && out && i >= 0, __func__, "a program, out, or an index below 0", err));
-    const import_faults *list = import_faults_of((clv_import *)program);
+    const import_faults *list = &program->faults;
     if (i < list->n) {
         const import_fault *from = &list->item[i];
         info = (clv_import_fault_info){.kind = from->kind,
