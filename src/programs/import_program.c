@@ -7,6 +7,7 @@
 #include "base/text/c_locale.h"
 #include "io/files/file.h"
 #include "programs/importer.h"
+#include "programs/patterns/rewriter.h"
 #include "tensor/box_copy.h"
 
 enum { TEXT_LIMIT = 1 << 30 /* bytes of a file */ };
@@ -32,6 +33,8 @@ struct clv_import {
     clv_import_op_info *kinds;
     int n_constants, constant_capacity;
     kept_constant *constants; /* by id */
+    int n_patterns, pattern_capacity;
+    clv_import_pattern_info *patterns;
 };
 
 /* ---- reading ---- */
@@ -480,6 +483,46 @@ static clv_status build_program(importer *im, clv_error *err)
     return add_outputs(im, end, err);
 }
 
+/* ---- patterns ---- */
+
+/* Counts a pattern's place, by name. */
+static void count_pattern(void *arg, const char *name, bool gradient, bool left, const char *where)
+{
+    clv_import *p = arg;
+    int at = 0;
+    if (!name[0])
+        return;
+    while (at < p->n_patterns && (strcmp(p->patterns[at].name, name) != 0 || p->patterns[at].gradient != gradient))
+        at++;
+    if (at == p->n_patterns) {
+        if (clv_arena_grow(p->module->arena, &p->patterns, &p->pattern_capacity, at, sizeof *p->patterns) != 0)
+            return;
+        p->patterns[p->n_patterns++] = (clv_import_pattern_info){.name = name, .gradient = gradient};
+    }
+    clv_import_pattern_info *to = &p->patterns[at];
+    to->recognised += !left;
+    to->left += left;
+    if (left && !to->where)
+        to->where = clv_arena_string(p->module->arena, where);
+}
+
+clv_status clv_import_pattern(const clv_import *p, int i, clv_import_pattern_info *out, clv_error *err)
+{
+    clv_import_pattern_info info = {0};
+    CLV_TRY(clv_require(p && out && i >= 0, __func__, "a program, out, or an index below 0", err));
+    if (i < p->n_patterns)
+        info = p->patterns[i];
+    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, __func__, err);
+}
+
+/* Fused ops in place of their parts, into the caller's graph. */
+static clv_status add_patterns(clv_graph *to, importer *im, bool patterns, clv_error *err)
+{
+    im->program->n_patterns = 0;
+    int extra = im->graph->n_outputs - im->program->main->n_results;
+    return import_patterns(to, im->graph, extra, patterns, count_pattern, im->program, err);
+}
+
 clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program, const clv_import_options *options,
                                 clv_error *err)
 {
@@ -490,10 +533,15 @@ clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program, const clv
     size_t values = (size_t)program->module->n_values + 1;
     CLV_FREED imported *table = calloc(values, sizeof *table);
     CLV_FREED clv_value *states = calloc(values, sizeof *states);
-    importer im = {.graph = graph, .module = program->module, .program = program, .values = table, .states = states};
+    importer im = {.module = program->module, .program = program, .values = table, .states = states};
     im.arena = program->module->arena;
     im.each_op = how.each_op;
     if (!table || !states)
         return clv_fail_memory(err, "values", values * sizeof *table);
-    return build_program(&im, err);
+    CLV_TRY(clv_graph_new(&im.graph, clv_graph_mesh(graph), err));
+    clv_status status = build_program(&im, err);
+    if (status == CLV_OK)
+        status = add_patterns(graph, &im, !how.no_patterns, err);
+    clv_graph_free(im.graph);
+    return status;
 }
