@@ -8,9 +8,13 @@
 
 #include "programs/patterns/rewriter.h"
 
-static find_fn *const levels[] = {find_move,         find_activation,    find_softmax,       find_layer_norm,
-                                  find_rms_norm,     find_norm_gradient, find_cross_entropy, find_attention,
-                                  find_move};
+/* settles: what gains nothing is taken back behind it; norms wait for their gradients. */
+static const struct {
+    find_fn *find;
+    bool settles;
+} levels[] = {{find_move, true},      {find_activation, true},    {find_softmax, true},
+              {find_layer_norm, false}, {find_rms_norm, false},     {find_norm_gradient, true},
+              {find_cross_entropy, true}, {find_attention, true}, {find_move, true}};
 
 /* ---- who reads what ---- */
 
@@ -140,18 +144,19 @@ static bool settle(rewriter *rw, int from)
 
 static clv_status run(rewriter *rw, clv_error *err)
 {
+    int settled = 0;
     for (size_t level = 0; level < sizeof levels / sizeof *levels; level++) {
-        int before = rw->n;
         if (!find_readers(rw))
             return clv_fail_memory(err, "patterns", sizeof *rw->live);
         for (int i = 0; i < rw->n_ops; i++) {
             const clv_op *op = &rw->graph->ops[i];
             if (op->n_out == 1 && rewriter_at(rw, op->out[0]) == op->out[0] && rw->live[op->out[0]])
-                (void)levels[level](rw, op);
+                (void)levels[level].find(rw, op);
         }
         CLV_TRY(clv_graph_status(rw->graph, err));
-        if (!settle(rw, before))
+        if (levels[level].settles && !settle(rw, settled))
             return clv_fail_memory(err, "patterns", sizeof *rw->live);
+        settled = levels[level].settles ? rw->n : settled;
     }
     return CLV_OK;
 }

@@ -27,6 +27,13 @@ typedef struct rewriter_loss {
     clv_value loss;
 } rewriter_loss;
 
+/* A norm that was found, for its gradient: y is x, of a layer norm centred; r the factor of each row. */
+typedef struct rewriter_norm {
+    int x, y, r, gain;
+    clv_value made;
+    bool layer;
+} rewriter_norm;
+
 typedef struct rewriter {
     clv_graph *graph;
     clv_arena *arena;
@@ -43,6 +50,8 @@ typedef struct rewriter {
     rewrite *made;
     int n_losses, losses_room;
     rewriter_loss *losses;
+    int n_norms, norms_room;
+    rewriter_norm *norms;
 } rewriter;
 
 /* Finds patterns whose root is the result of an op. */

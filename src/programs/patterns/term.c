@@ -114,7 +114,7 @@ static void skip_comma(const char **p)
 /* A letter; how the value is repeated must fit its kind. */
 static bool match_letter(matcher *k, const char **p, int value)
 {
-    char letter = *(*p)++, role = role_of_value(k, value), want = isupper(letter) ? 'G' : strchr("rst", letter) ? 'r' : 'x';
+    char letter = *(*p)++, role = role_of_value(k, value), want = isupper(letter) ? 'G' : strchr("rstv", letter) ? 'r' : 'x';
     int stripped = rewriter_strip(k->rw, value), *bound = &k->m->letter[(int)letter];
     if (role != want)
         return false;
@@ -260,6 +260,12 @@ bool term_matches(term_match *m, const rewriter *rw, int root, const char *term)
 {
     matcher k = {m, rw, rewriter_type(rw, root), false};
     return k.full.rank > 0 && match(&k, &term, rewriter_at(rw, root), true);
+}
+
+bool term_matches_row(term_match *m, const rewriter *rw, int full, int root, const char *term)
+{
+    matcher k = {m, rw, rewriter_type(rw, full), true};
+    return k.full.rank > 0 && match(&k, &term, rewriter_strip(rw, root), true);
 }
 
 void term_add_parts(rewrite *to, const term_match *m)

@@ -2,7 +2,7 @@
  *
  * A term is matched from the root: name(term, ...), a letter, or a number.
  *   x, y, d, ...   a tensor of the root's shape; the same letter, the same value
- *   r, s, t        one value a row: the last dimension is 1, or repeated
+ *   r, s, t, v     one value a row: the last dimension is 1, or repeated
  *   G, B           one value a column, [M]: repeated over the rows
  *   #a             any number; 0.5: this number, to f32's precision
  * Names are those of functions of one or two operands, and
@@ -23,6 +23,8 @@ typedef struct term_match {
 
 /* Whether the value is made as the term says. Letters that are given must be what they are. */
 bool term_matches(term_match *m, const rewriter *rw, int root, const char *term);
+/* The same of one value a row of a tensor like `full`. */
+bool term_matches_row(term_match *m, const rewriter *rw, int full, int root, const char *term);
 /* Notes the parts that a match has found. */
 void term_add_parts(rewrite *to, const term_match *m);
 /* The column value of a letter, as a tensor [M]; may build a reshape. */
