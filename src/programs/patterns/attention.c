@@ -277,11 +277,17 @@ static int64_t size_of(const found *f, int dim)
     return dim < 0 ? 1 : f->size[dim];
 }
 
+/* Transposes; what the program has transposed before is taken from before. */
 static clv_value transposed(rewriter *rw, clv_value x, const int *order, int n)
 {
-    bool moved = false;
-    for (int i = 0; i < n; i++)
+    const clv_op *before = rewriter_op(rw, x.id);
+    bool moved = false, undone = rewriter_is(before, &clv_op_transpose);
+    for (int i = 0; i < n; i++) {
         moved = moved || order[i] != i;
+        undone = undone && rewriter_int(before, "order", order[i]) == i;
+    }
+    if (moved && undone)
+        return (clv_value){before->in[0]};
     return moved ? clv_transpose(rw->graph, x, order) : x;
 }
 

@@ -1,4 +1,5 @@
-/* move.c - elements that are moved and moved back: transposes of transposes, and slices of what loops stacked up. */
+/* move.c - elements that are moved and moved back: transposes of transposes, reshapes of reshapes, sums over dimensions of
+ * 1, and slices of what loops stacked up. */
 #include "programs/patterns/rewriter.h"
 
 /* transpose(transpose(x)) that is x. */
@@ -64,8 +65,34 @@ static bool find_stacked(rewriter *rw, const clv_op *op)
     return false;
 }
 
+/* A reshape of a reshape, or of its own shape; a reduction of dimensions of 1 is one. */
+static bool find_reshapes(rewriter *rw, const clv_op *op)
+{
+    int root = op->out[0], from = op->in[0];
+    clv_type type = rewriter_type(rw, root);
+    const clv_op *inner = rewriter_op(rw, from);
+    bool again = false;
+    while (rewriter_is(inner, &clv_op_reshape)) {
+        from = inner->in[0];
+        inner = rewriter_op(rw, from);
+        again = true;
+    }
+    clv_type have = rewriter_type(rw, from);
+    bool same = clv_type_equal(&have, &type), reduces = rewriter_is(op, &clv_op_reduce);
+    if ((!again && !same && !reduces) || clv_type_elems(&have) != clv_type_elems(&type))
+        return false;
+    rewrite *to = rewriter_begin(rw, "", op);
+    if (!to)
+        return false;
+    clv_value x = {from};
+    rewriter_replace(rw, to, root, same ? x : clv_reshape(rw->graph, x, type.rank, type.shape));
+    return true;
+}
+
 bool find_move(rewriter *rw, const clv_op *op)
 {
+    if (rewriter_is(op, &clv_op_reshape) || rewriter_is(op, &clv_op_reduce))
+        return find_reshapes(rw, op);
     if (rewriter_is(op, &clv_op_transpose))
         return find_transposes(rw, op);
     return rewriter_is(op, &clv_op_slice) && find_stacked(rw, op);
