@@ -17,6 +17,11 @@ static void test_listing(void **state)
                            "\"sharding\": \"data,_\""));
     assert_non_null(strstr(said, "\"op\": \"stablehlo.dot_general\", \"count\": 5, \"supported\": true"));
     assert_non_null(strstr(said, "\"mesh\": \"data=4\""));
+    assert_int_equal(cli_run(said, "import {g}/stablehlo/gpt2.mlir --json"), 0);
+    assert_non_null(strstr(said, "\"pattern\": \"attention\", \"pass\": \"gradient\", \"recognised\": 1, "
+                                 "\"left_as_parts\": 0, \"first_left\": \"-\""));
+    assert_int_equal(cli_run(said, "import {g}/stablehlo/gpt2.mlir --no-patterns --json"), 0);
+    assert_null(strstr(said, "\"pattern\": \"attention\""));
 }
 
 /* One line with the place; 2. */
@@ -28,6 +33,10 @@ static void test_refused(void **state)
     cli_shell("head -c 900 {g}/stablehlo/mlp.mlir > {d}/cut.mlir");
     cli_expect(2, "cut.mlir:", "explain -m {d}/cut.mlir");
     cli_expect(2, "--rules has no effect", "plan -m {g}/stablehlo/mlp.mlir --rules fsdp -tp 2");
+    cli_expect(2, "--batch has no effect on a program of StableHLO text; valid beside it: --no-patterns, --mesh",
+               "plan -m {g}/stablehlo/mlp.mlir --batch 4");
+    cli_expect(2, "--seq has no effect", "explain -m {g}/stablehlo/mlp.mlir --seq 4");
+    cli_expect(2, "--no-patterns has no effect on a model", "plan -m {g}/llama --no-patterns");
     cli_expect(2, "--grad has no effect",
                "forward -m {g}/stablehlo/mlp.mlir --inputs {g}/stablehlo/mlp.safetensors --grad --out {d}/o");
     cli_expect(2, "has no tensor",

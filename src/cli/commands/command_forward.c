@@ -30,6 +30,7 @@ static bool parse(forward_args *a, clv_invocation *run)
                      "also grad.<name>, the gradient of the loss, for every tensor of the checkpoint"),
         CLV_ALLOW_NONFINITE_OPTION(&a->job.allow_nonfinite),
         CLV_TRACE_OUT_OPTION(&a->job.trace_out, NULL, "write a trace of the run to FILE, for cleave trace"),
+        CLV_NO_PATTERNS_OPTION(&a->model.no_patterns),
         CLV_MODEL_RUN_OPTIONS(&a->model),
     };
     return CLV_PARSE(run, options);

@@ -28,6 +28,7 @@ static bool parse(verify_args *a, clv_invocation *run)
 {
     const clv_option options[] = {
         CLV_MODEL_OPTION(&a->model.path, "PATH", "model folder: config.json and safetensors; or a program"),
+        CLV_NO_PATTERNS_OPTION(&a->model.no_patterns),
         CLV_OPT_VALUE(INTS, "--tp", &a->degrees, "LIST",
                       "degrees to compare (1,2,3,4); a single one is compared with 1", .min = 1,
                       .max = CLV_PLAN_MAX_RANKS, .conflicts_with = "--mesh"),

@@ -49,13 +49,13 @@ clv_status clv_imported_mesh(clv_mesh *out, const clv_mesh_option *option, const
 }
 
 clv_status clv_imported_compile(clv_program **out, clv_import *program, const clv_mesh *mesh,
-                                const clv_compile_options *options, bool each_op, clv_error *err)
+                                const clv_compile_options *options, const clv_import_options *how,
+                                clv_error *err)
 {
     clv_graph *graph;
     clv_error why = {0};
-    const clv_import_options how = {.size = sizeof how, .each_op = each_op};
     CLV_TRY(clv_graph_new(&graph, mesh, err));
-    clv_status status = as_usage(clv_import_stablehlo(graph, program, &how, &why), &why, err);
+    clv_status status = as_usage(clv_import_stablehlo(graph, program, how, &why), &why, err);
     if (status == CLV_OK)
         status = clv_compile(out, graph, options, err);
     clv_graph_free(graph);
@@ -175,7 +175,8 @@ clv_status clv_imported_run_on(clv_imported_run *out, clv_model_option *o, const
         CLV_TRY(clv_processes_job_of_mesh(&how.job, &o->comm, &mesh, err));
     CLV_TRY(clv_hardware_option_open(&o->machine, o->hardware, NULL, err));
     o->options.compile.machine = o->machine;
-    clv_status status = clv_imported_compile(&out->compiled, out->program, &mesh, &o->options.compile, each_op, err);
+    const clv_import_options read = {.size = sizeof read, .each_op = each_op, .no_patterns = o->no_patterns};
+    clv_status status = clv_imported_compile(&out->compiled, out->program, &mesh, &o->options.compile, &read, err);
     clv_machine_free(o->machine);
     CLV_TRY(status);
     CLV_TRY(list_tensors(out, err));

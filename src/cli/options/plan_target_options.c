@@ -30,14 +30,24 @@ clv_status clv_plan_option_read(clv_plan_option *o, clv_error *err)
     return CLV_OK;
 }
 
+const char *clv_options_of_program(const char *path, const char **what)
+{
+    *what = "a program of StableHLO text";
+    return clv_is_imported(path) ? "--no-patterns, --mesh, -tp, --hardware, --software, --comm-dtype, --overlap, "
+                                   "--max-implicit-bytes, --memory-limit, --collectives, --all, --show, --search, "
+                                   "--devices, --inventory, --most, --op, --dot, --json, --wide"
+                                 : NULL;
+}
+
 /* A program of StableHLO text, whose shardings are its own. */
 static clv_status compile_program(clv_program **out, clv_plan_option *o, clv_error *err)
 {
     clv_import *program;
+    const clv_import_options how = {.size = sizeof how, .no_patterns = o->no_patterns};
     CLV_TRY(clv_imported_read(&program, o->plan.model, err));
     clv_status status = clv_imported_mesh(&o->mesh.mesh, &o->mesh, program, err);
     if (status == CLV_OK)
-        status = clv_imported_compile(out, program, &o->mesh.mesh, &o->plan.compile, false, err);
+        status = clv_imported_compile(out, program, &o->mesh.mesh, &o->plan.compile, &how, err);
     clv_import_free(program);
     return status;
 }
@@ -64,6 +74,8 @@ clv_status clv_plan_option_compile(clv_program **out, clv_plan_option *o, clv_er
     CLV_TRY(clv_plan_option_read(o, err));
     if (clv_is_imported(plan->model))
         return compile_program(out, o, err);
+    if (o->no_patterns)
+        return clv_fail(err, CLV_EINVAL, "--no-patterns has no effect on a model; it is for programs of StableHLO text");
     apply_file(o);
     o->mesh.workload = plan;
     CLV_TRY(clv_mesh_option_read(&o->mesh, err));
