@@ -1,5 +1,5 @@
 /* move.c - elements that are moved and moved back: transposes of transposes, reshapes of reshapes, sums over dimensions of
- * 1, and slices of what loops stacked up. */
+ * 1, and what loops stack up. */
 #include "programs/patterns/rewriter.h"
 
 /* transpose(transpose(x)) that is x. */
@@ -89,8 +89,71 @@ static bool find_reshapes(rewriter *rw, const clv_op *op)
     return true;
 }
 
+/* The only dimension in which an update is not whole; -1: several. */
+static int stacked_dim(const clv_type *all, const clv_type *update)
+{
+    int dim = -1;
+    for (int d = 0; d < all->rank; d++)
+        if (all->shape[d] != update->shape[d]) {
+            if (dim >= 0)
+                return -1;
+            dim = d;
+        }
+    return dim;
+}
+
+/* Whether an op is an update of the value. */
+static bool is_updated(const rewriter *rw, int value)
+{
+    const clv_op *readers[64];
+    int n = rewriter_readers(rw, value, readers, 64);
+    for (int i = 0; i < n && i < 64; i++)
+        if (rewriter_is(readers[i], &clv_op_dynamic_update_slice) &&
+            rewriter_at(rw, readers[i]->in[0]) == rewriter_at(rw, value))
+            return true;
+    return n > 64;
+}
+
+enum { MOST_STACKED = 4096 };
+
+/* What a loop has stacked up, update after update along one dimension: their concatenation. */
+static bool find_stack(rewriter *rw, const clv_op *op)
+{
+    int root = op->out[0], n = 0, dim = -1;
+    clv_type all = rewriter_type(rw, root);
+    if (is_updated(rw, root))
+        return false;
+    clv_value *parts = NULL;
+    int64_t size = 0, count = 0, filled = 0;
+    for (const clv_op *at = op; rewriter_is(at, &clv_op_dynamic_update_slice); at = rewriter_op(rw, at->in[0])) {
+        clv_type box = rewriter_type(rw, at->in[1]);
+        int64_t starts[CLV_MAX_RANK];
+        if (!parts) {
+            dim = stacked_dim(&all, &box);
+            size = dim >= 0 ? box.shape[dim] : 0;
+            count = size > 0 && all.shape[dim] % size == 0 ? all.shape[dim] / size : 0;
+            parts = count > 0 && count <= MOST_STACKED ? clv_arena_alloc(rw->arena, (size_t)count, sizeof *parts) : NULL;
+            if (!parts)
+                return false;
+        }
+        if (stacked_dim(&all, &box) != dim || box.shape[dim] != size || !known_starts(rw, at->in[2], starts, all.rank) ||
+            starts[dim] % size != 0 || starts[dim] < 0 || starts[dim] >= all.shape[dim] || n++ == MOST_STACKED)
+            return false;
+        clv_value *part = &parts[starts[dim] / size];
+        filled += !clv_valid(*part);
+        *part = clv_valid(*part) ? *part : (clv_value){at->in[1]}; /* the newest one counts */
+    }
+    rewrite *to = count > 0 && filled == count ? rewriter_begin(rw, "", op) : NULL;
+    if (!to)
+        return false;
+    rewriter_replace(rw, to, root, clv_concat(rw->graph, parts, (int)count, dim));
+    return true;
+}
+
 bool find_move(rewriter *rw, const clv_op *op)
 {
+    if (rewriter_is(op, &clv_op_dynamic_update_slice))
+        return find_stack(rw, op);
     if (rewriter_is(op, &clv_op_reshape) || rewriter_is(op, &clv_op_reduce))
         return find_reshapes(rw, op);
     if (rewriter_is(op, &clv_op_transpose))
