@@ -279,6 +279,41 @@ def moe():
 
 
 @program
+def grouped_attention():
+    def loss(p, x):
+        q, k, v = (jnp.einsum("bsm,mhd->bshd", x, p[n]) for n in "qkv")
+        y = jax.nn.dot_product_attention(q, k, v, is_causal=True)
+        return (jnp.einsum("bshd,hdm->bsm", y, p["o"]) ** 2).mean()
+
+    D = M // H
+    p = weights(q=(M, H, D), k=(M, K, D), v=(M, K, D), o=(H, D, M))
+    return jax.value_and_grad(loss), (p, weights(1, x=(B, S, M))["x"])
+
+
+@program
+def dropout():
+    def loss(p, key, step, x):
+        key = jax.random.fold_in(key, step)
+        h = jax.nn.relu(x @ p["up"])
+        h = jnp.where(jax.random.bernoulli(key, 0.75, h.shape), h / 0.75, 0)
+        return ((h @ p["down"]) ** 2).mean()
+
+    p = weights(up=(M, F), down=(F, M))
+    return jax.value_and_grad(loss), (p, jax.random.PRNGKey(7), jnp.int32(3), weights(1, x=(8, M))["x"])
+
+
+@program
+def sampling():
+    def f(x, ids):
+        values, best = jax.lax.top_k(x, 3)
+        chosen = jnp.where(jnp.cumsum(jax.nn.softmax(values), -1) <= 0.9, best, -1)
+        counts = jnp.cumsum(ids, 0)
+        return chosen, counts, ids @ ids.T, x[::-1, ::-1], jnp.sort(x, 0), jnp.argsort(-x, 1), jax.lax.cummax(x, 1)
+
+    return f, (weights(x=(6, 9))["x"], tokens(6, 9))
+
+
+@program
 def convolution():
     def f(x, w):
         return jax.lax.conv(x, w, (1, 1), "SAME")

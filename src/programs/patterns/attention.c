@@ -47,10 +47,43 @@ static int letters_of(const rewriter *rw, const char *text, int value, char *let
     return n;
 }
 
-/* Tensors of a product of which one, `like` (0, 1: an operand, 2: the result), is like the scores; what it lacks is
- * HEAD_DIM. */
-static bool read_product(const rewriter *rw, const clv_op *op, int like, int n_dims, side *a, side *b)
+/* Where the dimensions of the scores are in a tensor that is a transpose of them. */
+typedef struct places {
+    int n, at[MOST_DIMS];
+} places;
+
+static places in_order(int n)
 {
+    places p = {.n = n};
+    for (int i = 0; i < n; i++)
+        p.at[i] = i;
+    return p;
+}
+
+/* The places in a transpose's operand (down) or result, from those in the other. */
+static void follow_transpose(const rewriter *rw, const clv_op *op, places *p, bool down)
+{
+    clv_type from = rewriter_type(rw, op->in[0]);
+    int among[CLV_MAX_RANK], n = 0, to[MOST_DIMS] = {0}, back[MOST_DIMS] = {0};
+    for (int d = 0; d < from.rank; d++)
+        among[d] = from.shape[d] == 1 ? -1 : n++;
+    n = 0;
+    for (int d = 0; d < from.rank; d++) { /* dimension n of the result is dimension to[n] of the operand */
+        int in = among[rewriter_int(op, "order", d)];
+        if (in < 0)
+            continue;
+        to[n] = in;
+        back[in] = n++;
+    }
+    for (int i = 0; i < p->n; i++)
+        p->at[i] = down ? to[p->at[i]] : back[p->at[i]];
+}
+
+/* Tensors of a product of which one, `like` (0, 1: an operand, 2: the result), is like the scores, whose dimensions are
+ * in these places; what it lacks is HEAD_DIM. */
+static bool read_product(const rewriter *rw, const clv_op *op, int like, const places *at_places, side *a, side *b)
+{
+    int n_dims = at_places->n;
     static const char *const names[] = {"a", "b", "c"};
     char letters[3][CLV_MAX_RANK];
     int64_t sizes[3][CLV_MAX_RANK];
@@ -62,13 +95,16 @@ static bool read_product(const rewriter *rw, const clv_op *op, int like, int n_d
         n[i] = letters_of(rw, rewriter_text(op, names[i]), values[i], letters[i], sizes[i]);
     if (n[like] != n_dims)
         return false;
+    char ordered[CLV_MAX_RANK];
+    for (int i = 0; i < n_dims; i++)
+        ordered[i] = letters[like][at_places->at[i]];
     for (int i = 0; i < 3; i++)
         if (i != like) {
             int beside = 0;
             *sides[i] = (side){values[i], n[i], {0}};
             for (int d = 0; d < n[i]; d++) {
-                const char *at = memchr(letters[like], letters[i][d], (size_t)n_dims);
-                sides[i]->dims[d] = at ? (int)(at - letters[like]) : HEAD_DIM;
+                const char *at = memchr(ordered, letters[i][d], (size_t)n_dims);
+                sides[i]->dims[d] = at ? (int)(at - ordered) : HEAD_DIM;
                 beside += !at;
             }
             if (beside != 1)
@@ -135,6 +171,10 @@ static bool is_causal(const rewriter *rw, int condition, const clv_type *t)
             return false;
     }
     const clv_op *op = rewriter_op(rw, rewriter_strip(rw, condition));
+    if (rewriter_is(op, &clv_op_pointwise) && rewriter_int(op, "kind", 0) == CLV_AND)
+        for (int i = 0; i < 2 && rewriter_is(op, &clv_op_pointwise); i++)
+            if (rewriter_number(rw, op->in[i], &yes) && yes == 1)
+                op = rewriter_op(rw, rewriter_strip(rw, op->in[1 - i]));
     if (rewriter_is(op, &clv_op_where) && rewriter_number(rw, op->in[1], &yes) && rewriter_number(rw, op->in[2], &no) &&
         yes == 1 && no == 0)
         op = rewriter_op(rw, rewriter_strip(rw, op->in[0]));
@@ -164,7 +204,7 @@ static bool is_scaled(const rewriter *rw, const clv_op *op, double *factor, int 
 }
 
 /* From the softmax's operand to the product of q and k. */
-static const clv_op *find_scores(const rewriter *rw, found *f, rewrite *parts, int value)
+static const clv_op *find_scores(const rewriter *rw, found *f, rewrite *parts, int value, places *at)
 {
     double factor, least;
     f->scale = 1;
@@ -177,6 +217,9 @@ static const clv_op *find_scores(const rewriter *rw, found *f, rewrite *parts, i
             is_causal(rw, op->in[0], &t)) {
             f->mask = op->in[0];
             value = op->in[1];
+        } else if (rewriter_is(op, &clv_op_transpose)) {
+            follow_transpose(rw, op, at, true);
+            value = op->in[0];
         } else if (is_scaled(rw, op, &factor, &value))
             f->scale *= factor;
         else
@@ -202,7 +245,7 @@ static bool find_dims(found *f, side *a, side *b)
             f->groups = d;
     int shared = __builtin_popcount(f->queries & f->keys & all);
     return k_alone == 1u << keys && (q_alone >> queries & 1) && (others == 0 || f->groups >= 0) && shared <= 2 &&
-           ((f->queries | f->keys) & all) == all && f->groups != queries && (f->groups < 0 || f->groups == queries - 1);
+           ((f->queries | f->keys) & all) == all && f->groups != queries;
 }
 
 static bool find_sizes(const rewriter *rw, found *f, int softmax)
@@ -232,11 +275,13 @@ static bool find_forward(const rewriter *rw, found *f, rewrite *parts, const clv
     const clv_op *softmax = rewriter_op(rw, p);
     *f = (found){.softmax = p};
     rewriter_part(parts, p);
-    if (!rewriter_is(softmax, &clv_op_softmax) || !find_sizes(rw, f, p) ||
-        !read_product(rw, op, at, f->scores_dims, &f->v, &f->out))
+    if (!rewriter_is(softmax, &clv_op_softmax) || !find_sizes(rw, f, p))
         return false;
-    const clv_op *scores = find_scores(rw, f, parts, softmax->in[0]);
-    if (!scores || !read_product(rw, scores, 2, f->scores_dims, &a, &b) || !find_dims(f, &a, &b))
+    places in_scores = in_order(f->scores_dims), in_p = in_scores;
+    if (!read_product(rw, op, at, &in_p, &f->v, &f->out))
+        return false;
+    const clv_op *scores = find_scores(rw, f, parts, softmax->in[0], &in_scores);
+    if (!scores || !read_product(rw, scores, 2, &in_scores, &a, &b) || !find_dims(f, &a, &b))
         return false;
     clv_type q = rewriter_type(rw, f->q.value);
     for (int d = 0, i = 0; d < q.rank; d++)
@@ -390,7 +435,8 @@ static bool find_dv(const rewriter *rw, const found *f, gradient *g, int p, cons
         else if (rewriter_is(readers[i], &clv_op_dot_general) && readers[i] != forward) {
             int at = operand_of(rw, readers[i], p);
             products++;
-            if (at < 0 || !read_product(rw, readers[i], at, f->scores_dims, &g->d_out, &g->dv))
+            const places as_p = in_order(f->scores_dims);
+            if (at < 0 || !read_product(rw, readers[i], at, &as_p, &g->d_out, &g->dv))
                 return false;
         } else if (readers[i] != forward)
             return false;
@@ -405,6 +451,7 @@ static bool find_dq_dk(const rewriter *rw, const found *f, gradient *g, rewrite 
     double scale = 1, factor, zero;
     bool masked = false;
     int n, x;
+    places in_ds = in_order(f->scores_dims);
     for (int step = 0; (n = rewriter_readers(rw, value, readers, 3)) == 1 && step < 16; step++) {
         rewriter_part(parts, value);
         if (rewriter_is(readers[0], &clv_op_where) && f->mask && !masked &&
@@ -412,6 +459,8 @@ static bool find_dq_dk(const rewriter *rw, const found *f, gradient *g, rewrite 
             masked = true;
         else if (is_scaled(rw, readers[0], &factor, &x))
             scale *= factor;
+        else if (rewriter_is(readers[0], &clv_op_transpose))
+            follow_transpose(rw, readers[0], &in_ds, false);
         else if (rewriter_strip(rw, readers[0]->out[0]) != rewriter_strip(rw, value))
             return false;
         value = readers[0]->out[0];
@@ -422,7 +471,7 @@ static bool find_dq_dk(const rewriter *rw, const found *f, gradient *g, rewrite 
     for (int i = 0; all && i < 2; i++) {
         side other, result;
         int at = rewriter_is(readers[i], &clv_op_dot_general) ? operand_of(rw, readers[i], stripped) : -1;
-        if (at < 0 || !read_product(rw, readers[i], at, f->scores_dims, &other, &result))
+        if (at < 0 || !read_product(rw, readers[i], at, &in_ds, &other, &result))
             return false;
         bool is_dq = bits(&result) == f->queries && bits(&other) == f->keys;
         bool is_dk = bits(&result) == f->keys && bits(&other) == f->queries;
@@ -444,15 +493,21 @@ static bool find_gradient(const rewriter *rw, const found *f, gradient *g, rewri
     *g = (gradient){0};
     if (!find_dv(rw, f, g, p, forward, &softmax))
         return false;
+    places in_dp = in_order(f->scores_dims);
     const clv_op *dp = rewriter_op(rw, rewriter_strip(rw, softmax->in[0]));
-    if (!rewriter_is(dp, &clv_op_dot_general) || !read_product(rw, dp, 2, f->scores_dims, &d_out, &v))
+    while (rewriter_is(dp, &clv_op_transpose)) {
+        follow_transpose(rw, dp, &in_dp, true);
+        rewriter_part(parts, dp->out[0]);
+        dp = rewriter_op(rw, rewriter_strip(rw, dp->in[0]));
+    }
+    if (!rewriter_is(dp, &clv_op_dot_general) || !read_product(rw, dp, 2, &in_dp, &d_out, &v))
         return false;
     if (bits(&d_out) != f->queries) {
         side other = d_out;
         d_out = v;
         v = other;
     }
-    rewriter_part(parts, rewriter_strip(rw, softmax->in[0]));
+    rewriter_part(parts, dp->out[0]);
     return bits(&d_out) == f->queries && bits(&v) == f->keys && rewriter_same(rw, v.value, f->v.value) &&
            rewriter_same(rw, d_out.value, g->d_out.value) && same_size(rw, f, &d_out) &&
            find_dq_dk(rw, f, g, parts, softmax->out[0]) && f->out.value < g->dq.value &&
