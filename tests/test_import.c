@@ -154,7 +154,8 @@ static void run_on(const char *name, const char *mesh, int split, bool no_patter
 
 static const char *const programs[] = {"mlp_forward", "mlp",  "llama_forward", "gpt2",
                                        "llama",       "esm",  "scan_remat",    "nnx_layers",
-                                       "adamw",       "fsdp", "moe",           "tensor_parallel"};
+                                       "adamw",       "fsdp", "moe",           "tensor_parallel",
+                                       "grouped_attention", "dropout"};
 static const char *const meshes[] = {"data=1,model=1", "data=2,model=1", "data=1,model=3", "data=2,model=2"};
 
 static void test_values(void **state)
@@ -239,7 +240,7 @@ static void test_refused(void **state)
     refuse("%y, %z = chlo.top_k(%x, k = 1) : tensor<2xf32> -> (tensor<1xf32>, tensor<1xi32>)", CLV_EUNSUPPORTED,
            "chlo.top_k: this op is not");
     refuse("%y = stablehlo.custom_call @foo(%x) : (tensor<2xf32>) -> tensor<2xf32>", CLV_EUNSUPPORTED, "@foo");
-    refuse("%y = stablehlo.convert %x : (tensor<2xf32>) -> tensor<2xui32>", CLV_EUNSUPPORTED, "3:52: tensor<2xui32>");
+    refuse("%y = stablehlo.convert %x : (tensor<2xf32>) -> tensor<2xui16>", CLV_EUNSUPPORTED, "3:52: tensor<2xui16>");
     refuse("%y = stablehlo.add %x, %x : tensor<?xf32>", CLV_EUNSUPPORTED, "dynamic dimension");
     refuse("%y = stablehlo.add %x, %z : tensor<2xf32>", CLV_ESYNTAX, "3:28: there is no value %z");
     refuse("%y = stablehlo.add %x, %i : tensor<2xf32>", CLV_ESHAPE, "3:10: stablehlo.add: operand 1");

@@ -348,6 +348,7 @@ def write(name):
     values = dict(zip(labels, flat))
     results = jitted(*arguments)
     values |= dict(zip(names("result", results), jax.tree.leaves(results)))
+    values = {k: np.int64(v) if getattr(v, "dtype", None) == jnp.uint32 else v for k, v in values.items()}
     save_file({k: np.array(v, order="C") for k, v in values.items()},
               os.path.join(FOLDER, name + ".safetensors"))
     os.chmod(os.path.join(FOLDER, name + ".safetensors"), 0o644)
