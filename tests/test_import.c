@@ -155,7 +155,7 @@ static void run_on(const char *name, const char *mesh, int split, bool no_patter
 static const char *const programs[] = {"mlp_forward", "mlp",  "llama_forward", "gpt2",
                                        "llama",       "esm",  "scan_remat",    "nnx_layers",
                                        "adamw",       "fsdp", "moe",           "tensor_parallel",
-                                       "grouped_attention", "dropout"};
+                                       "grouped_attention", "dropout", "sampling"};
 static const char *const meshes[] = {"data=1,model=1", "data=2,model=1", "data=1,model=3", "data=2,model=2"};
 
 static void test_values(void **state)
@@ -237,8 +237,10 @@ static void refuse(const char *body, clv_status code, const char *text)
 static void test_refused(void **state)
 {
     refuse("%y = stablehlo.fft %x : tensor<2xf32>", CLV_EUNSUPPORTED, "3:10: stablehlo.fft: this op is not");
-    refuse("%y, %z = chlo.top_k(%x, k = 1) : tensor<2xf32> -> (tensor<1xf32>, tensor<1xi32>)", CLV_EUNSUPPORTED,
-           "chlo.top_k: this op is not");
+    refuse("%y = \"stablehlo.sort\"(%x) <{dimension = 0 : i64}> ({\n^bb0(%a: tensor<f32>, %b: tensor<f32>):\n"
+           "%l = stablehlo.compare LT, %b, %a : (tensor<f32>, tensor<f32>) -> tensor<i1>\n"
+           "stablehlo.return %l : tensor<i1> }) : (tensor<2xf32>) -> tensor<2xf32>",
+           CLV_EUNSUPPORTED, "its comparator is not LT or GT of the first operand");
     refuse("%y = stablehlo.custom_call @foo(%x) : (tensor<2xf32>) -> tensor<2xf32>", CLV_EUNSUPPORTED, "@foo");
     refuse("%y = stablehlo.convert %x : (tensor<2xf32>) -> tensor<2xui16>", CLV_EUNSUPPORTED, "3:52: tensor<2xui16>");
     refuse("%y = stablehlo.add %x, %x : tensor<?xf32>", CLV_EUNSUPPORTED, "dynamic dimension");

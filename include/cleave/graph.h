@@ -312,6 +312,15 @@ typedef enum clv_fold_kind { CLV_FOLD_KINDS(CLV_KIND_ENUM) } clv_fold_kind;
  *  clv_reduce is for sums and maxima of floats. Not differentiable. */
 CLV_EXPERIMENTAL clv_value clv_fold(clv_graph *graph, clv_fold_kind kind, clv_value x, const int *dims, int n);
 
+/** x of any dtype along a dimension in order, and where each element was along it (i32). Stable: equal elements, 0 and
+ *  -0, and NaN keep their order; NaN comes last, descending first. The dimension is not split over ranks. Not
+ *  differentiable. */
+CLV_EXPERIMENTAL void clv_sort(clv_graph *graph, clv_value x, int dim, bool descending, clv_value *values,
+                               clv_value *index);
+/** Sums (products, maxima, minima) of the elements up to each one along a dimension, itself included; reverse: from each
+ *  one on. Floats are accumulated in f64. The dimension is not split over ranks. Not differentiable. */
+CLV_EXPERIMENTAL clv_value clv_cumulative(clv_graph *graph, clv_fold_kind kind, clv_value x, int dim, bool reverse);
+
 /** The box of `sizes` elements of x that begins at `starts` (i32 or i64 [rank of x]), moved so that it lies inside x
  *  (StableHLO's dynamic_slice). Not differentiable. */
 CLV_EXPERIMENTAL clv_value clv_dynamic_slice(clv_graph *graph, clv_value x, clv_value starts, const int64_t *sizes);

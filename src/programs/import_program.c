@@ -108,7 +108,8 @@ static clv_status count_ops(clv_import *p, const mlir_region *region, clv_error 
                 .name = op->name, .supported = importer_find(op->name) != NULL, .line = op->at.line};
         }
         p->kinds[at].count++;
-        bool nested = strcmp(op->name, "stablehlo.reduce") != 0 && strcmp(op->name, "stablehlo.scatter") != 0;
+        bool nested = strcmp(op->name, "stablehlo.reduce") != 0 && strcmp(op->name, "stablehlo.scatter") != 0 &&
+                      strcmp(op->name, "stablehlo.sort") != 0 && strcmp(op->name, "stablehlo.reduce_window") != 0;
         for (int r = 0; nested && r < op->n_regions; r++)
             CLV_TRY(count_ops(p, &op->regions[r], err));
     }
@@ -263,7 +264,8 @@ clv_status clv_import_constant(void *arg, const char *name, const clv_type *type
 const import_row *importer_find(const char *name)
 {
     static const import_row *const tables[] = {import_elementwise_rows, import_shape_rows,    import_reduce_rows,
-                                               import_index_rows,       import_sharding_rows, import_control_rows};
+                                               import_index_rows,       import_sharding_rows, import_control_rows,
+                                               import_order_rows};
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
         for (const import_row *row = tables[t]; row->name; row++)
             if (strcmp(row->name, name) == 0)

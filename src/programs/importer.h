@@ -59,7 +59,7 @@ enum { IMPORT_TURNS = 4096, IMPORT_CALLS = 64, IMPORT_OPS = 1 << 22 };
 /* The row of an op; NULL: it is not supported. Tables are those of import_*.c. */
 const import_row *importer_find(const char *name);
 extern const import_row import_elementwise_rows[], import_shape_rows[], import_reduce_rows[], import_index_rows[],
-    import_sharding_rows[], import_control_rows[];
+    import_sharding_rows[], import_control_rows[], import_order_rows[];
 
 /* Fails at the op, with its name. */
 clv_status import_fail(const importer *im, const mlir_op *op, clv_error *err, clv_status code, const char *format, ...)
