@@ -155,7 +155,8 @@ static void run_on(const char *name, const char *mesh, int split, bool no_patter
 static const char *const programs[] = {"mlp_forward", "mlp",  "llama_forward", "gpt2",
                                        "llama",       "esm",  "scan_remat",    "nnx_layers",
                                        "adamw",       "fsdp", "moe",           "tensor_parallel",
-                                       "grouped_attention", "dropout", "sampling"};
+                                       "grouped_attention", "dropout", "sampling",
+                                       "scan_remat_jax_0_9"};
 static const char *const meshes[] = {"data=1,model=1", "data=2,model=1", "data=1,model=3", "data=2,model=2"};
 
 static void test_values(void **state)

@@ -3,6 +3,7 @@
 
     pip install -r requirements.txt && python make_stablehlo.py [NAME...]
 
+SUFFIX is appended to names: scan_remat_jax_0_9 is of JAX 0.9.2 (SUFFIX=_jax_0_9, in an environment with jax==0.9.2).
 NAME.mlir is jax.jit(f).lower(...).as_text(debug_info=True); NAME.safetensors has the inputs, by the names of the
 arguments, and the results of JAX on the CPU in f32, by the names of the results ("result[0]").
 """
@@ -22,6 +23,7 @@ from jax.sharding import NamedSharding, PartitionSpec as P
 from safetensors.numpy import save_file
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stablehlo")
+SUFFIX = os.environ.get("SUFFIX", "")
 PROGRAMS = {}
 B, S, M, H, K, V, F = 2, 6, 16, 4, 2, 13, 24
 
@@ -335,7 +337,7 @@ def write(name):
     lowered = jitted.lower(*arguments)
     text = lowered.as_text(debug_info=True)
     text = re.sub(r'"/[^"]*/(make_stablehlo\.py|site-packages/[^"]*)"', r'"\1"', text)
-    with open(os.path.join(FOLDER, name + ".mlir"), "w") as file:
+    with open(os.path.join(FOLDER, name + SUFFIX + ".mlir"), "w") as file:
         file.write(text)
     main = text[text.index("@main(") :]
     arguments_text = main[: main.index("\n")]
@@ -350,8 +352,8 @@ def write(name):
     values |= dict(zip(names("result", results), jax.tree.leaves(results)))
     values = {k: np.int64(v) if getattr(v, "dtype", None) == jnp.uint32 else v for k, v in values.items()}
     save_file({k: np.array(v, order="C") for k, v in values.items()},
-              os.path.join(FOLDER, name + ".safetensors"))
-    os.chmod(os.path.join(FOLDER, name + ".safetensors"), 0o644)
+              os.path.join(FOLDER, name + SUFFIX + ".safetensors"))
+    os.chmod(os.path.join(FOLDER, name + SUFFIX + ".safetensors"), 0o644)
     print(name, len(text), sorted(set(re.findall(r"(?:stablehlo|chlo|sdy|mhlo)\.[a-z_]+", text))))
 
 

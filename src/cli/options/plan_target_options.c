@@ -35,7 +35,7 @@ const char *clv_options_of_program(const char *path, const char **what)
     *what = "a program of StableHLO text";
     return clv_is_imported(path) ? "--no-patterns, --mesh, -tp, --hardware, --software, --comm-dtype, --overlap, "
                                    "--max-implicit-bytes, --memory-limit, --collectives, --all, --show, --search, "
-                                   "--devices, --inventory, --most, --op, --dot, --json, --wide"
+                                   "--devices, --most, --op, --dot, --json, --wide"
                                  : NULL;
 }
 
