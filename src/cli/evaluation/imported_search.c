@@ -9,7 +9,8 @@
 #include "cli/evaluation/imported_run.h"
 #include "cli/reports/collective_tables.h"
 
-enum { MOST_MESHES = 4096, MOST_LISTED = 10 };
+/* Layouts are found for programs of at most so many instructions: it takes a second for a thousand. */
+enum { MOST_MESHES = 4096, MOST_LISTED = 10, MOST_INSTRUCTIONS = 4096 };
 
 typedef struct candidate {
     clv_mesh mesh;
@@ -24,6 +25,7 @@ typedef struct search {
     candidate *all;
     int n;
     double limit;
+    bool too_large; /* for layouts to be found */
 } search;
 
 /* The axes of --mesh, of the text, or data and model. */
@@ -46,6 +48,7 @@ static clv_status price(search *s, const clv_mesh *mesh, bool found, clv_error *
     clv_status status = clv_program_predict(compiled, s->option->machine, &p, err);
     if (status == CLV_OK)
         status = clv_program_memory_on(compiled, s->option->machine, &memory, err);
+    s->too_large = s->too_large || clv_program_instruction_count(compiled) > MOST_INSTRUCTIONS;
     if (status == CLV_OK)
         s->all[s->n++] = (candidate){.mesh = *mesh,
                                      .found = found,
@@ -64,7 +67,7 @@ static clv_status each_mesh(search *s, clv_mesh *mesh, int axis, int64_t ranks, 
     clv_status status = CLV_OK;
     if (axis == mesh->n_axes - 1) {
         mesh->axis[axis].size = ranks;
-        for (int found = 0; found < 2 && status == CLV_OK && s->n < MOST_MESHES; found++)
+        for (int found = 0; found < 2 - s->too_large && status == CLV_OK && s->n < MOST_MESHES; found++)
             status = price(s, mesh, found, err);
         return status;
     }
@@ -107,6 +110,7 @@ static void list(clv_invocation *run, const search *s, int64_t most)
     clv_table_root(t);
     clv_table_text(t, "program", s->option->plan.model);
     clv_table_int(t, "candidates_priced", s->n);
+    clv_table_text(t, "layouts_found", s->too_large ? "no: more than 4096 instructions" : "yes");
 }
 
 static clv_status run_search(clv_invocation *run, search *s, const clv_imported_search *how, clv_error *err)
