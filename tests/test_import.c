@@ -66,18 +66,18 @@ static void *read_tensor(const clv_checkpoint *file, const char *name, const clv
     return data;
 }
 
-/* |got - want| <= 1e-5 of the largest element of the tensor; of one that is rounding alone (the gradient of a bias that
+/* |got - want| <= 1e-5 of the largest element of the tensor, 2^-6 of bf16; of one that is rounding alone (the gradient of a bias that
  * a softmax does not feel), of 1/100 of what other results have. */
 static void compare(const char *program, const char *mesh, const clv_import_port_info *port, const void *got,
                     const void *want)
 {
-    double most = 1e-2;
+    double most = 1e-2, tolerance = port->type.dtype == CLV_BF16 ? 0x1p-6 : 1e-5;
     int64_t n = clv_type_elems(&port->type);
     for (int64_t i = 0; i < n; i++)
         most = fmax(most, fabs(clv_dtype_load(port->type.dtype, want, i)));
     for (int64_t i = 0; i < n; i++) {
         double a = clv_dtype_load(port->type.dtype, got, i), b = clv_dtype_load(port->type.dtype, want, i);
-        if (!(fabs(a - b) <= 1e-5 * most))
+        if (!(fabs(a - b) <= tolerance * most))
             fail_msg("%s on %s: %s, element %lld: %.9g, JAX has %.9g", program, mesh, port->name, (long long)i, a, b);
     }
 }
@@ -156,7 +156,7 @@ static const char *const programs[] = {"mlp_forward", "mlp",  "llama_forward", "
                                        "llama",       "esm",  "scan_remat",    "nnx_layers",
                                        "adamw",       "fsdp", "moe",           "tensor_parallel",
                                        "grouped_attention", "dropout", "sampling",
-                                       "scan_remat_jax_0_9"};
+                                       "scan_remat_jax_0_9", "bf16_attention"};
 static const char *const meshes[] = {"data=1,model=1", "data=2,model=1", "data=1,model=3", "data=2,model=2"};
 
 static void test_values(void **state)
@@ -208,6 +208,8 @@ static void test_patterns(void **state)
                              "cross-entropy gradient 1, attention 4, attention gradient 2");
     expect_patterns("esm", "gelu 1, gelu gradient 1, softmax 1, softmax gradient 1, layer norm 2, "
                            "layer norm gradient 2, cross-entropy 1, cross-entropy gradient 1");
+    expect_patterns("grouped_attention", "attention 1, attention gradient 1");
+    expect_patterns("bf16_attention", "attention 1, attention gradient 1");
     expect_patterns("nnx_layers", "layer norm 1, RMS norm 1, RMS norm gradient 1, layer norm gradient 1, "
                                   "cross-entropy 1, cross-entropy gradient 1, attention 1, attention gradient 1");
 }

@@ -73,6 +73,16 @@ static clv_value whole_product(clv_graph *g, const char *text, clv_value x, clv_
     return clv_cast(g, clv_add(g, low, high), CLV_I32);
 }
 
+/* Floats of two dtypes as of one: an algorithm's, which multiplies numbers of 16 bits, else the wider. */
+static void equal_dtypes(importer *im, const mlir_op *op, clv_value *x, clv_value *y)
+{
+    clv_dtype a = clv_graph_type(im->graph, *x).dtype, b = clv_graph_type(im->graph, *y).dtype;
+    bool narrow = mlir_find_attr(op->attrs, op->n_attrs, "algorithm") != NULL;
+    clv_dtype to = (clv_dtype_size(a) < clv_dtype_size(b)) == narrow ? a : b;
+    *x = clv_cast(im->graph, *x, to);
+    *y = clv_cast(im->graph, *y, to);
+}
+
 static clv_status dot_general(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
 {
     contraction a, b;
@@ -100,8 +110,8 @@ static clv_status dot_general(importer *im, const mlir_op *op, const imported *i
         out[0] = imported_of(type, clv_cast(im->graph, x, type.dtype));
         return CLV_OK;
     }
-    bool widened =
-        type.dtype == CLV_F32 && clv_dtype_size(in[0].type.dtype) == 2 && clv_dtype_is_float(in[0].type.dtype);
+    equal_dtypes(im, op, &x, &y);
+    bool widened = type.dtype == CLV_F32 && clv_dtype_size(clv_graph_type(im->graph, x).dtype) == 2;
     clv_value product =
         widened ? clv_einsum_accumulate(im->graph, text, x, y, CLV_NONE, CLV_F32) : clv_einsum(im->graph, text, x, y);
     out[0] = imported_of(type, clv_cast(im->graph, product, type.dtype));

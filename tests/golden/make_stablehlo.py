@@ -293,6 +293,12 @@ def grouped_attention():
 
 
 @program
+def bf16_attention():
+    loss, arguments = grouped_attention()
+    return loss, jax.tree.map(lambda a: a.astype(jnp.bfloat16), arguments)
+
+
+@program
 def dropout():
     def loss(p, key, step, x):
         key = jax.random.fold_in(key, step)
@@ -351,6 +357,7 @@ def write(name):
     results = jitted(*arguments)
     values |= dict(zip(names("result", results), jax.tree.leaves(results)))
     values = {k: np.int64(v) if getattr(v, "dtype", None) == jnp.uint32 else v for k, v in values.items()}
+    values = {k: np.float32(v) if getattr(v, "dtype", None) == jnp.bfloat16 else v for k, v in values.items()}
     save_file({k: np.array(v, order="C") for k, v in values.items()},
               os.path.join(FOLDER, name + SUFFIX + ".safetensors"))
     os.chmod(os.path.join(FOLDER, name + SUFFIX + ".safetensors"), 0o644)

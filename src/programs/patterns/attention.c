@@ -121,10 +121,40 @@ static uint32_t bits(const side *s)
     return all;
 }
 
+/* The same without conversions of floats: attention of 16 bits has its softmax in f32. */
+static int strip(const rewriter *rw, int value)
+{
+    for (;;) {
+        value = rewriter_strip(rw, value);
+        const clv_op *op = rewriter_op(rw, value);
+        if (!rewriter_is(op, &clv_op_cast) || !clv_dtype_is_float(rewriter_type(rw, op->in[0]).dtype))
+            return value;
+        value = op->in[0];
+    }
+}
+
+/* Readers of a value, and those of its conversions in place of these. */
+static int readers_of(const rewriter *rw, int value, const clv_op **out, int room)
+{
+    const clv_op *direct[8];
+    int n = rewriter_readers(rw, value, direct, 8), all = 0;
+    for (int i = 0; i < n && n <= 8; i++) {
+        int more = rewriter_is(direct[i], &clv_op_cast)
+                       ? rewriter_readers(rw, direct[i]->out[0], out + all, room - all)
+                       : 1;
+        if (all + more > room)
+            return room + 1;
+        if (!rewriter_is(direct[i], &clv_op_cast))
+            out[all] = direct[i];
+        all += more;
+    }
+    return n <= 8 ? all : room + 1;
+}
+
 static int operand_of(const rewriter *rw, const clv_op *op, int value)
 {
     for (int i = 0; i < 2 && i < op->n_in; i++)
-        if (rewriter_strip(rw, op->in[i]) == value)
+        if (strip(rw, op->in[i]) == value)
             return i;
     return -1;
 }
@@ -209,7 +239,7 @@ static const clv_op *find_scores(const rewriter *rw, found *f, rewrite *parts, i
     double factor, least;
     f->scale = 1;
     for (;;) {
-        value = rewriter_strip(rw, value);
+        value = strip(rw, value);
         const clv_op *op = rewriter_op(rw, value);
         rewriter_part(parts, value);
         clv_type t = rewriter_type(rw, value);
@@ -271,7 +301,7 @@ static bool same_size(const rewriter *rw, const found *f, const side *s)
 static bool find_forward(const rewriter *rw, found *f, rewrite *parts, const clv_op *op, int at)
 {
     side a, b;
-    int p = rewriter_strip(rw, op->in[at]);
+    int p = strip(rw, op->in[at]);
     const clv_op *softmax = rewriter_op(rw, p);
     *f = (found){.softmax = p};
     rewriter_part(parts, p);
@@ -288,13 +318,14 @@ static bool find_forward(const rewriter *rw, found *f, rewrite *parts, const clv
         if (q.shape[d] != 1 && f->q.dims[i++] == HEAD_DIM)
             f->size[HEAD_DIM] = q.shape[d];
     clv_dtype dtype = q.dtype;
-    const int others[] = {f->k.value, f->v.value, f->out.value, p};
-    for (int i = 0; i < 4; i++)
+    const int others[] = {f->k.value, f->v.value, f->out.value};
+    for (int i = 0; i < 3; i++)
         if (rewriter_type(rw, others[i]).dtype != dtype)
             return false;
+    clv_dtype inside = dtype == CLV_F64 ? CLV_F64 : CLV_F32;
     bool square = f->size[f->scores_dims - 1] == f->size[f->scores_dims - 2];
     return bits(&f->v) == f->keys && bits(&f->out) == f->queries && same_size(rw, f, &f->v) &&
-           same_size(rw, f, &f->out) && (dtype == CLV_F32 || dtype == CLV_F64) && (!f->mask || square) &&
+           same_size(rw, f, &f->out) && rewriter_type(rw, p).dtype == inside && (!f->mask || square) &&
            f->size[HEAD_DIM] <= 512;
 }
 
@@ -377,7 +408,7 @@ static clv_value from_op(rewriter *rw, const found *f, const side *s, bool keys,
         for (int i = 0; i < n; i++)
             if (at[i] == s->dims[d])
                 permuted[d] = i;
-    x = transposed(rw, x, permuted, n);
+    x = clv_cast(rw->graph, transposed(rw, x, permuted, n), want.dtype);
     have = clv_graph_type(rw->graph, x);
     return clv_type_equal(&have, &want) ? x : clv_reshape(rw->graph, x, want.rank, want.shape);
 }
@@ -425,7 +456,7 @@ typedef struct gradient {
 static bool find_dv(const rewriter *rw, const found *f, gradient *g, int p, const clv_op *forward, const clv_op **softmax)
 {
     const clv_op *readers[8];
-    int n = rewriter_readers(rw, p, readers, 8), products = 0;
+    int n = readers_of(rw, p, readers, 8), products = 0;
     *softmax = NULL;
     if (n > 3)
         return false;
@@ -452,7 +483,7 @@ static bool find_dq_dk(const rewriter *rw, const found *f, gradient *g, rewrite 
     bool masked = false;
     int n, x;
     places in_ds = in_order(f->scores_dims);
-    for (int step = 0; (n = rewriter_readers(rw, value, readers, 3)) == 1 && step < 16; step++) {
+    for (int step = 0; (n = readers_of(rw, value, readers, 3)) == 1 && step < 16; step++) {
         rewriter_part(parts, value);
         if (rewriter_is(readers[0], &clv_op_where) && f->mask && !masked &&
             rewriter_same(rw, readers[0]->in[0], f->mask) && rewriter_number(rw, readers[0]->in[2], &zero) && zero == 0)
@@ -461,12 +492,12 @@ static bool find_dq_dk(const rewriter *rw, const found *f, gradient *g, rewrite 
             scale *= factor;
         else if (rewriter_is(readers[0], &clv_op_transpose))
             follow_transpose(rw, readers[0], &in_ds, false);
-        else if (rewriter_strip(rw, readers[0]->out[0]) != rewriter_strip(rw, value))
+        else if (strip(rw, readers[0]->out[0]) != strip(rw, value))
             return false;
         value = readers[0]->out[0];
     }
     rewriter_part(parts, value);
-    int stripped = rewriter_strip(rw, value);
+    int stripped = strip(rw, value);
     bool all = n == 2 && masked == (f->mask != 0) && fabs(scale - f->scale) <= 1e-6 * fabs(scale);
     for (int i = 0; all && i < 2; i++) {
         side other, result;
@@ -494,11 +525,11 @@ static bool find_gradient(const rewriter *rw, const found *f, gradient *g, rewri
     if (!find_dv(rw, f, g, p, forward, &softmax))
         return false;
     places in_dp = in_order(f->scores_dims);
-    const clv_op *dp = rewriter_op(rw, rewriter_strip(rw, softmax->in[0]));
+    const clv_op *dp = rewriter_op(rw, strip(rw, softmax->in[0]));
     while (rewriter_is(dp, &clv_op_transpose)) {
         follow_transpose(rw, dp, &in_dp, true);
         rewriter_part(parts, dp->out[0]);
-        dp = rewriter_op(rw, rewriter_strip(rw, dp->in[0]));
+        dp = rewriter_op(rw, strip(rw, dp->in[0]));
     }
     if (!rewriter_is(dp, &clv_op_dot_general) || !read_product(rw, dp, 2, &in_dp, &d_out, &v))
         return false;
@@ -509,7 +540,8 @@ static bool find_gradient(const rewriter *rw, const found *f, gradient *g, rewri
     }
     rewriter_part(parts, dp->out[0]);
     return bits(&d_out) == f->queries && bits(&v) == f->keys && rewriter_same(rw, v.value, f->v.value) &&
-           rewriter_same(rw, d_out.value, g->d_out.value) && same_size(rw, f, &d_out) &&
+           rewriter_same(rw, strip(rw, d_out.value), strip(rw, g->d_out.value)) && same_size(rw, f, &d_out) &&
+           rewriter_type(rw, g->d_out.value).dtype == rewriter_type(rw, f->q.value).dtype &&
            find_dq_dk(rw, f, g, parts, softmax->out[0]) && f->out.value < g->dq.value &&
            f->out.value < g->dk.value && f->out.value < g->dv.value; /* it is made of what the forward op is made of */
 }
@@ -564,6 +596,8 @@ static void replace_half(rewriter *rw, rewrite *to, const found *f, const side *
         return;
     }
     clv_type have = clv_graph_type(rw->graph, half), want = rewriter_type(rw, summed);
+    half = clv_cast(rw->graph, half, want.dtype);
+    have.dtype = want.dtype;
     if (!clv_type_equal(&have, &want))
         half = clv_reshape(rw->graph, half, want.rank, want.shape);
     rewriter_replace(rw, to, summed, half);
@@ -599,7 +633,9 @@ static bool find_at(rewriter *rw, const clv_op *op, int at)
     clv_graph *graph = rw->graph;
     if (!find_forward(rw, &f, &parts, op, at))
         return false;
-    bool back = find_gradient(rw, &f, &g, &parts, op), alone = rewriter_reader(rw, f.softmax) == op;
+    const clv_op *reader = NULL;
+    bool back = find_gradient(rw, &f, &g, &parts, op);
+    bool alone = readers_of(rw, f.softmax, &reader, 1) == 1 && reader == op;
     const clv_op *product = op;
     rewrite *to = rewriter_begin(rw, "attention", product);
     if (!to)

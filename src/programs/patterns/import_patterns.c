@@ -196,8 +196,11 @@ static void copy_op(copier *c, const clv_op *op)
     if (!c->to->scope)
         c->to->scope = c->scope;
     clv_graph_emit(c->to, op->def, op->attrs, in, op->n_in, out);
-    for (int o = 0; o < op->n_out; o++)
+    for (int o = 0; o < op->n_out; o++) {
         c->copy[op->out[o]] = out[o];
+        if (clv_valid(out[o])) /* its builder may have widened it */
+            c->to->values[out[o].id].type = c->rw->graph->values[op->out[o]].type;
+    }
 }
 
 static clv_status copy_graph(copier *c, clv_error *err)

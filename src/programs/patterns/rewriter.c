@@ -204,7 +204,8 @@ void rewriter_replace(rewriter *rw, rewrite *of, int root, clv_value made)
     if (!clv_valid(made) || of->n_roots == REWRITER_ROOTS)
         return;
     root = rewriter_at(rw, root);
-    if (root >= rw->n_values)
+    clv_type have = clv_graph_type(rw->graph, made), want = rewriter_type(rw, root);
+    if (root >= rw->n_values || !clv_type_equal(&have, &want))
         return;
     of->roots[of->n_roots++] = root;
     rw->becomes[root] = made.id;

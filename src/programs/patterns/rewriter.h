@@ -92,7 +92,7 @@ const char *rewriter_text(const clv_op *op, const char *name);
 rewrite *rewriter_begin(rewriter *rw, const char *name, const clv_op *like);
 /* A part that it has inside. */
 void rewriter_part(rewrite *to, int part);
-/* `made` stands for `root`. */
+/* `made` stands for `root`, if it is of its type. */
 void rewriter_replace(rewriter *rw, rewrite *of, int root, clv_value made);
 
 /* Takes the places of a pattern's name that were recognised and those that were left. */
