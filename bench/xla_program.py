@@ -29,8 +29,8 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 
 
 def sdy(layout):
-    dims = [d.strip() for d in layout.split(",")]
-    return "[" + ", ".join("{}" if d == "_" else "{" + ", ".join(f'"{a}"' for a in d.split("+")) + "}" for d in dims) + "]"
+    dims = ("" if d.strip() == "_" else d.strip() for d in layout.split(","))
+    return "[" + ", ".join("{" + ", ".join(f'"{a}"' for a in d.split("+") if a) + "}" for d in dims) + "]"
 
 
 def names_of(text):
@@ -68,8 +68,9 @@ def compile_hlo(text, ranks):
     build.num_partitions, build.use_spmd_partitioning, build.use_shardy_partitioner = ranks, True, True
     build.allow_spmd_sharding_propagation_to_output = [True]
     options.device_assignment = xla_client.DeviceAssignment.create(np.arange(ranks).reshape(1, ranks))
-    devices = jax.devices()[:ranks]
-    return devices[0].client.compile_and_load(text, _jax.DeviceList(tuple(devices)), options).hlo_modules()[0].to_string()
+    devices = tuple(jax.devices()[:ranks])
+    program = devices[0].client.compile_and_load(text, _jax.DeviceList(devices), options)
+    return program.hlo_modules()[0].to_string()
 
 
 def xla_collectives(hlo):

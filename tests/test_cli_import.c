@@ -106,7 +106,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_listing), cmocka_unit_test(test_refused),
                                        cmocka_unit_test(test_plan),    cmocka_unit_test(test_search),
-                                       cmocka_unit_test(test_explain),
-                                       cmocka_unit_test(test_forward), cmocka_unit_test(test_verify)};
+                                       cmocka_unit_test(test_explain), cmocka_unit_test(test_forward),
+                                       cmocka_unit_test(test_verify)};
     return cmocka_run_group_tests(tests, NULL, cli_remove_folder);
 }

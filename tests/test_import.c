@@ -66,8 +66,8 @@ static void *read_tensor(const clv_checkpoint *file, const char *name, const clv
     return data;
 }
 
-/* |got - want| <= 1e-5 of the largest element of the tensor, 2^-6 of bf16; of one that is rounding alone (the gradient of a bias that
- * a softmax does not feel), of 1/100 of what other results have. */
+/* |got - want| <= 1e-5 of the largest element of the tensor, 2^-6 of bf16; of one that is rounding alone (the gradient
+ * of a bias that a softmax does not feel), of 1/100 of what other results have. */
 static void compare(const char *program, const char *mesh, const clv_import_port_info *port, const void *got,
                     const void *want)
 {
@@ -152,11 +152,23 @@ static void run_on(const char *name, const char *mesh, int split, bool no_patter
     clv_import_free(program);
 }
 
-static const char *const programs[] = {"mlp_forward", "mlp",  "llama_forward", "gpt2",
-                                       "llama",       "esm",  "scan_remat",    "nnx_layers",
-                                       "adamw",       "fsdp", "moe",           "tensor_parallel",
-                                       "grouped_attention", "dropout", "sampling",
-                                       "scan_remat_jax_0_9", "bf16_attention"};
+static const char *const programs[] = {"mlp_forward",
+                                       "mlp",
+                                       "llama_forward",
+                                       "gpt2",
+                                       "llama",
+                                       "esm",
+                                       "scan_remat",
+                                       "nnx_layers",
+                                       "adamw",
+                                       "fsdp",
+                                       "moe",
+                                       "tensor_parallel",
+                                       "grouped_attention",
+                                       "dropout",
+                                       "sampling",
+                                       "scan_remat_jax_0_9",
+                                       "bf16_attention"};
 static const char *const meshes[] = {"data=1,model=1", "data=2,model=1", "data=1,model=3", "data=2,model=2"};
 
 static void test_values(void **state)
@@ -213,7 +225,6 @@ static void test_patterns(void **state)
     expect_patterns("nnx_layers", "layer norm 1, RMS norm 1, RMS norm gradient 1, layer norm gradient 1, "
                                   "cross-entropy 1, cross-entropy gradient 1, attention 1, attention gradient 1");
 }
-
 
 /* ---- refusals: one line, with the place ---- */
 
@@ -340,8 +351,8 @@ static void test_causes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_patterns), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_truncated), cmocka_unit_test(test_listing),
-                                       cmocka_unit_test(test_causes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values),  cmocka_unit_test(test_patterns),
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_truncated),
+                                       cmocka_unit_test(test_listing), cmocka_unit_test(test_causes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

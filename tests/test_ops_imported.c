@@ -129,8 +129,10 @@ static void test_cumulative(void **state)
         int dim;
         bool reverse;
         double want[6];
-    } rows[] = {{CLV_FOLD_SUM, CLV_F32, 1, false, {1, 3, 6, 4, 9, 15}}, {CLV_FOLD_SUM, CLV_I32, 0, true, {5, 7, 9, 4, 5, 6}},
-                {CLV_FOLD_PRODUCT, CLV_I64, 1, true, {6, 6, 3, 120, 30, 6}}, {CLV_FOLD_MAX, CLV_F64, 1, true, {3, 3, 3, 6, 6, 6}},
+    } rows[] = {{CLV_FOLD_SUM, CLV_F32, 1, false, {1, 3, 6, 4, 9, 15}},
+                {CLV_FOLD_SUM, CLV_I32, 0, true, {5, 7, 9, 4, 5, 6}},
+                {CLV_FOLD_PRODUCT, CLV_I64, 1, true, {6, 6, 3, 120, 30, 6}},
+                {CLV_FOLD_MAX, CLV_F64, 1, true, {3, 3, 3, 6, 6, 6}},
                 {CLV_FOLD_MIN, CLV_BF16, 1, true, {1, 2, 3, 4, 5, 6}}};
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
         clv_graph *graph = new_graph();

@@ -317,8 +317,8 @@ CLV_EXPERIMENTAL clv_value clv_fold(clv_graph *graph, clv_fold_kind kind, clv_va
  *  differentiable. */
 CLV_EXPERIMENTAL void clv_sort(clv_graph *graph, clv_value x, int dim, bool descending, clv_value *values,
                                clv_value *index);
-/** Sums (products, maxima, minima) of the elements up to each one along a dimension, itself included; reverse: from each
- *  one on. Floats are accumulated in f64. The dimension is not split over ranks. Not differentiable. */
+/** Sums (products, maxima, minima) of the elements up to each one along a dimension, itself included; reverse: from
+ *  each one on. Floats are accumulated in f64. The dimension is not split over ranks. Not differentiable. */
 CLV_EXPERIMENTAL clv_value clv_cumulative(clv_graph *graph, clv_fold_kind kind, clv_value x, int dim, bool reverse);
 
 /** The box of `sizes` elements of x that begins at `starts` (i32 or i64 [rank of x]), moved so that it lies inside x

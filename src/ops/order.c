@@ -104,8 +104,7 @@ static sort_item *merge_sort(sort_item *a, sort_item *b, int64_t n, bool descend
         for (int64_t begin = 0; begin < n; begin += 2 * run) {
             int64_t middle = begin + run < n ? begin + run : n, end = begin + 2 * run < n ? begin + 2 * run : n;
             for (int64_t i = begin, j = middle, to = begin; to < end; to++) {
-                bool second =
-                    j < end && (i == middle || (descending ? a[j].key > a[i].key : a[j].key < a[i].key));
+                bool second = j < end && (i == middle || (descending ? a[j].key > a[i].key : a[j].key < a[i].key));
                 b[to] = second ? a[j++] : a[i++];
             }
         }
@@ -257,8 +256,11 @@ const clv_op_def clv_op_cumulative = {
 
 clv_value clv_cumulative(clv_graph *graph, clv_fold_kind kind, clv_value x, int dim, bool reverse)
 {
-    static const clv_enum_name kinds[] = {CLV_ENUM_NAME(CLV_FOLD_SUM), CLV_ENUM_NAME(CLV_FOLD_PRODUCT),
-                                          CLV_ENUM_NAME(CLV_FOLD_MAX), CLV_ENUM_NAME(CLV_FOLD_MIN), {0}};
+    static const clv_enum_name kinds[] = {CLV_ENUM_NAME(CLV_FOLD_SUM),
+                                          CLV_ENUM_NAME(CLV_FOLD_PRODUCT),
+                                          CLV_ENUM_NAME(CLV_FOLD_MAX),
+                                          CLV_ENUM_NAME(CLV_FOLD_MIN),
+                                          {0}};
     cumulative_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
     if (!clv_graph_require_enum(graph, "cumulative", (int)kind, kinds))

@@ -86,9 +86,9 @@ static clv_status sort(importer *im, const mlir_op *op, const imported *in, impo
     for (int i = 0; i < op->n_results; i++) {
         clv_type type;
         CLV_TRY(import_type(&type, im, &op->result_types[i], err));
-        clv_value made = i == 0                       ? values
+        clv_value made = i == 0                          ? values
                          : in[i].iota == 1 + (int)dim[0] ? clv_cast(im->graph, index, type.dtype)
-                                                      : in_order(im, imported_whole(im, &in[i]), index, (int)dim[0]);
+                                                         : in_order(im, imported_whole(im, &in[i]), index, (int)dim[0]);
         out[i] = imported_of(type, made);
     }
     return CLV_OK;

@@ -12,8 +12,9 @@ static const struct {
     const char *name;
     clv_dtype dtype;
     int unsigned_bits;
-} dtypes[] = {{"f32", CLV_F32, 0}, {"bf16", CLV_BF16, 0}, {"f16", CLV_F16, 0}, {"f64", CLV_F64, 0},   {"i32", CLV_I32, 0},
-              {"i64", CLV_I64, 0}, {"i1", CLV_BOOL, 0},   {"ui8", CLV_U8, 0},  {"ui32", CLV_I64, 32}, {"ui64", CLV_I64, 64}};
+} dtypes[] = {{"f32", CLV_F32, 0},   {"bf16", CLV_BF16, 0}, {"f16", CLV_F16, 0}, {"f64", CLV_F64, 0},
+              {"i32", CLV_I32, 0},   {"i64", CLV_I64, 0},   {"i1", CLV_BOOL, 0}, {"ui8", CLV_U8, 0},
+              {"ui32", CLV_I64, 32}, {"ui64", CLV_I64, 64}};
 
 static bool find_dtype(mlir_type *out, const char *text, size_t length)
 {

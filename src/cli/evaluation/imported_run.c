@@ -49,8 +49,7 @@ clv_status clv_imported_mesh(clv_mesh *out, const clv_mesh_option *option, const
 }
 
 clv_status clv_imported_compile(clv_program **out, clv_import *program, const clv_mesh *mesh,
-                                const clv_compile_options *options, const clv_import_options *how,
-                                clv_error *err)
+                                const clv_compile_options *options, const clv_import_options *how, clv_error *err)
 {
     clv_graph *graph;
     clv_error why = {0};

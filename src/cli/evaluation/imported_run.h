@@ -16,8 +16,7 @@ clv_status clv_imported_read(clv_import **out, const char *path, clv_error *err)
 clv_status clv_imported_mesh(clv_mesh *out, const clv_mesh_option *option, const clv_import *program, clv_error *err);
 /* Compiles it for a mesh. how NULL: defaults. */
 clv_status clv_imported_compile(clv_program **out, clv_import *program, const clv_mesh *mesh,
-                                const clv_compile_options *options, const clv_import_options *how,
-                                clv_error *err);
+                                const clv_compile_options *options, const clv_import_options *how, clv_error *err);
 
 /* An input or output with its values, which the run owns. */
 typedef struct clv_imported_tensor {

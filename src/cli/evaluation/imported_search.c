@@ -1,5 +1,5 @@
-/* imported_search.c - `cleave plan --search` of a program of StableHLO text: each mesh of its axes, with the layouts that
- * the text states, and with those that are found for what it does not state.
+/* imported_search.c - `cleave plan --search` of a program of StableHLO text: each mesh of its axes, with the layouts
+ * that the text states, and with those that are found for what it does not state.
  */
 #include "cli/evaluation/imported_search.h"
 

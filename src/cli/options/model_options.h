@@ -34,7 +34,7 @@ void clv_model_missing_hint(char *out, size_t size, const char *value);
 /* Of programs of StableHLO text. */
 #define CLV_NO_PATTERNS_OPTION(out_)                                                                                   \
     CLV_OPT_FLAG("--no-patterns", out_,                                                                                \
-                 "of a program: its ops as they are; else attention, norms, activations and the cross-entropy are "     \
+                 "of a program: its ops as they are; else attention, norms, activations and the cross-entropy are "    \
                  "recognised in their parts",                                                                          \
                  .advanced = true)
 #define CLV_MODEL_OPTION(out_, value_, help_) CLV_MODEL_ROW(out_, value_, ACCEPTED, help_, .required = true)

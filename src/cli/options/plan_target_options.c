@@ -75,7 +75,8 @@ clv_status clv_plan_option_compile(clv_program **out, clv_plan_option *o, clv_er
     if (clv_is_imported(plan->model))
         return compile_program(out, o, err);
     if (o->no_patterns)
-        return clv_fail(err, CLV_EINVAL, "--no-patterns has no effect on a model; it is for programs of StableHLO text");
+        return clv_fail(err, CLV_EINVAL,
+                        "--no-patterns has no effect on a model; it is for programs of StableHLO text");
     apply_file(o);
     o->mesh.workload = plan;
     CLV_TRY(clv_mesh_option_read(&o->mesh, err));

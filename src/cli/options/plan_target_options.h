@@ -26,7 +26,7 @@ typedef struct clv_plan_option {
 #define CLV_PLAN_OPTIONS(o)                                                                                            \
     CLV_MODEL_ROW(&(o)->plan.model, "PATH", ACCEPTED,                                                                  \
                   "config.json, or its folder; no weights are read; or a program of StableHLO text",                   \
-                  .conflicts_with = "--block", .allows = clv_options_of_program),                                                                        \
+                  .conflicts_with = "--block", .allows = clv_options_of_program),                                      \
         CLV_NO_PATTERNS_OPTION(&(o)->no_patterns),                                                                     \
         CLV_OPT_ENUM("--block", &(o)->plan.block, "ffn|attention|gpt|llama", clv_plan_block_name,                      \
                      "one transformer block instead of a model"),                                                      \

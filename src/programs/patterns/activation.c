@@ -14,23 +14,21 @@ typedef struct activation {
     bool gradient; /* of d, in place of x */
 } activation;
 
-#define ROOT_HALF "0.7071067811865476"
+#define ROOT_HALF      "0.7071067811865476"
 #define ROOT_2_OVER_PI "0.7978845608028654"
-#define TANH "tanh(scale(add(x, scale(mul(mul(x, x), x), 0.044715)), " ROOT_2_OVER_PI "))"
+#define TANH           "tanh(scale(add(x, scale(mul(mul(x, x), x), 0.044715)), " ROOT_2_OVER_PI "))"
 
 /* Gradients are JAX's: what its derivatives of these functions are made of. */
 static const activation activations[] = {
     {"sigmoid", "div(1, add(1, exp(neg(x))))", {{0}}, CLV_SIGMOID, false},
     {"silu", "mul(x, sigmoid(x))", {{0}}, CLV_SILU, false},
-    {"silu",
-     "add(mul(d, y), mul(mul(x, d), mul(y, sub(1, y))))",
-     {{'y', "sigmoid(x)"}},
-     CLV_SILU,
-     true},
+    {"silu", "add(mul(d, y), mul(mul(x, d), mul(y, sub(1, y))))", {{'y', "sigmoid(x)"}}, CLV_SILU, true},
     {"gelu", "mul(x, scale(add(1, " TANH "), 0.5))", {{0}}, CLV_GELU_TANH, false},
     {"gelu",
      "add(add(mul(d, scale(add(1, u), 0.5)), k), mul(scale(k, 0.044715), scale(mul(x, x), 3)))",
-     {{'k', "scale(add(w, mul(w, u)), " ROOT_2_OVER_PI ")"}, {'w', "mul(scale(mul(x, d), 0.5), sub(1, u))"}, {'u', TANH}},
+     {{'k', "scale(add(w, mul(w, u)), " ROOT_2_OVER_PI ")"},
+      {'w', "mul(scale(mul(x, d), 0.5), sub(1, u))"},
+      {'u', TANH}},
      CLV_GELU_TANH,
      true},
     {"gelu", "mul(scale(x, 0.5), erfc(scale(neg(x), " ROOT_HALF ")))", {{0}}, CLV_GELU, false},
@@ -80,7 +78,8 @@ bool find_activation(rewriter *rw, const clv_op *op)
             return false;
         to->gradient = a->gradient;
         term_add_parts(to, &m);
-        rewriter_replace(rw, to, root, a->gradient ? gradient_of(rw->graph, a->kind, x, d) : clv_unary(rw->graph, a->kind, x));
+        rewriter_replace(rw, to, root,
+                         a->gradient ? gradient_of(rw->graph, a->kind, x, d) : clv_unary(rw->graph, a->kind, x));
         return true;
     }
     return false;

@@ -4,7 +4,8 @@
  *   out = softmax(scores) . v over keys
  *
  * The gradient, from d_out, where p is the softmax:
- *   dv = p . d_out,  d_p = d_out . v,  d_scores = the softmax's gradient of d_p,  dq = scale * d_scores . k,  dk likewise
+ *   dv = p . d_out,  d_p = d_out . v,  d_scores = the softmax's gradient of d_p
+ *   dq = scale * d_scores . k,  dk = scale * d_scores . q
  *
  * Dimensions are counted in the scores, without those of 1: batch and heads, which all of q, k and v have, groups of
  * heads that q alone has, queries, keys; and HEAD_DIM.
@@ -25,8 +26,8 @@ typedef struct side {
 typedef struct found {
     int scores_dims;
     int64_t size[CLV_MAX_RANK + 1]; /* of each dimension */
-    uint32_t queries, keys;          /* bits of the dimensions that q, and k and v have */
-    int groups;                      /* the dimension that q has beside the queries; -1: none */
+    uint32_t queries, keys;         /* bits of the dimensions that q, and k and v have */
+    int groups;                     /* the dimension that q has beside the queries; -1: none */
     side q, k, v, out;
     int softmax, mask; /* mask: the condition of causal attention; 0: none */
     double scale;
@@ -139,9 +140,8 @@ static int readers_of(const rewriter *rw, int value, const clv_op **out, int roo
     const clv_op *direct[8];
     int n = rewriter_readers(rw, value, direct, 8), all = 0;
     for (int i = 0; i < n && n <= 8; i++) {
-        int more = rewriter_is(direct[i], &clv_op_cast)
-                       ? rewriter_readers(rw, direct[i]->out[0], out + all, room - all)
-                       : 1;
+        int more =
+            rewriter_is(direct[i], &clv_op_cast) ? rewriter_readers(rw, direct[i]->out[0], out + all, room - all) : 1;
         if (all + more > room)
             return room + 1;
         if (!rewriter_is(direct[i], &clv_op_cast))
@@ -453,7 +453,8 @@ typedef struct gradient {
 } gradient;
 
 /* The other reader of p, and the softmax's gradient. */
-static bool find_dv(const rewriter *rw, const found *f, gradient *g, int p, const clv_op *forward, const clv_op **softmax)
+static bool find_dv(const rewriter *rw, const found *f, gradient *g, int p, const clv_op *forward,
+                    const clv_op **softmax)
 {
     const clv_op *readers[8];
     int n = readers_of(rw, p, readers, 8), products = 0;
@@ -542,8 +543,8 @@ static bool find_gradient(const rewriter *rw, const found *f, gradient *g, rewri
     return bits(&d_out) == f->queries && bits(&v) == f->keys && rewriter_same(rw, v.value, f->v.value) &&
            rewriter_same(rw, strip(rw, d_out.value), strip(rw, g->d_out.value)) && same_size(rw, f, &d_out) &&
            rewriter_type(rw, g->d_out.value).dtype == rewriter_type(rw, f->q.value).dtype &&
-           find_dq_dk(rw, f, g, parts, softmax->out[0]) && f->out.value < g->dq.value &&
-           f->out.value < g->dk.value && f->out.value < g->dv.value; /* it is made of what the forward op is made of */
+           find_dq_dk(rw, f, g, parts, softmax->out[0]) && f->out.value < g->dq.value && f->out.value < g->dk.value &&
+           f->out.value < g->dv.value; /* it is made of what the forward op is made of */
 }
 
 /* The sum over repeated heads of dk or dv: transpose, reshape to [B,S,K,G,D], reduce over G. */
@@ -588,7 +589,8 @@ static clv_value half_of(rewriter *rw, clv_value kv, int which)
 }
 
 /* A gradient of keys or values in place of the program's. */
-static void replace_half(rewriter *rw, rewrite *to, const found *f, const side *s, int summed, clv_value d_kv, int which)
+static void replace_half(rewriter *rw, rewrite *to, const found *f, const side *s, int summed, clv_value d_kv,
+                         int which)
 {
     clv_value half = half_of(rw, d_kv, which);
     if (!summed) {

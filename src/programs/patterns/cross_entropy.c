@@ -1,12 +1,12 @@
 /* cross_entropy.c - the loss that take_along_axis(log_softmax(logits), labels) is the negative of, and its gradient.
  *
- * Logits that are split over the vocabulary are then not gathered. A gather moves labels outside the vocabulary into it,
- * and the scatter of its gradient leaves them out; so do the fused ops.
+ * Logits that are split over the vocabulary are then not gathered. A gather moves labels outside the vocabulary into
+ * it, and the scatter of its gradient leaves them out; so do the fused ops.
  */
 #include "programs/patterns/term.h"
 
 #define CENTRED "sub(x, most(x))"
-#define EXP "exp(" CENTRED ")"
+#define EXP     "exp(" CENTRED ")"
 
 /* Whether a gather or scatter takes one element a row: x[..., V] at indices [..., 1]. */
 static bool takes_labels(const rewriter *rw, const clv_op *op, int x, int indices)
@@ -51,7 +51,8 @@ static clv_value loss_of(rewriter *rw, int x, int indices)
         if (rewriter_same(rw, rw->losses[i].logits, x) && rewriter_same(rw, rw->losses[i].indices, indices))
             return rw->losses[i].loss;
     clv_value loss = clv_cross_entropy(rw->graph, (clv_value){x}, labels_of(rw, x, indices), NONE_IGNORED);
-    if (clv_valid(loss) && clv_arena_grow(rw->arena, &rw->losses, &rw->losses_room, rw->n_losses, sizeof *rw->losses) == 0)
+    if (clv_valid(loss) &&
+        clv_arena_grow(rw->arena, &rw->losses, &rw->losses_room, rw->n_losses, sizeof *rw->losses) == 0)
         rw->losses[rw->n_losses++] = (rewriter_loss){x, indices, loss};
     return loss;
 }
@@ -61,8 +62,7 @@ static bool find_loss(rewriter *rw, const clv_op *op)
     term_match m = {0};
     int root = op->out[0], indices = op->in[1], from = rewriter_at(rw, op->in[0]);
     clv_type type = rewriter_type(rw, root);
-    if (!takes_labels(rw, op, op->in[0], indices) ||
-        !term_matches(&m, rw, from, "sub(" CENTRED ", log(sum(" EXP ")))"))
+    if (!takes_labels(rw, op, op->in[0], indices) || !term_matches(&m, rw, from, "sub(" CENTRED ", log(sum(" EXP ")))"))
         return false;
     rewrite *to = rewriter_begin(rw, "cross-entropy", op);
     if (!to)

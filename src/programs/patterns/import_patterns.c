@@ -12,9 +12,9 @@
 static const struct {
     find_fn *find;
     bool settles;
-} levels[] = {{find_move, true},      {find_activation, true},    {find_softmax, true},
-              {find_layer_norm, false}, {find_rms_norm, false},     {find_norm_gradient, true},
-              {find_cross_entropy, true}, {find_attention, true}, {find_move, true}};
+} levels[] = {{find_move, true},          {find_activation, true}, {find_softmax, true},
+              {find_layer_norm, false},   {find_rms_norm, false},  {find_norm_gradient, true},
+              {find_cross_entropy, true}, {find_attention, true},  {find_move, true}};
 
 /* ---- who reads what ---- */
 
@@ -29,8 +29,8 @@ static bool grow_live(rewriter *rw)
     return rw->live && rw->first;
 }
 
-/* Marks what outputs need, from the last op to the first: fused ops come first, as they are made of the program's values
- * and of each other's. */
+/* Marks what outputs need, from the last op to the first: fused ops come first, as they are made of the program's
+ * values and of each other's. */
 static bool find_live(rewriter *rw)
 {
     const clv_graph *g = rw->graph;
@@ -174,10 +174,10 @@ static void copy_port(copier *c, int id)
 {
     const clv_value_info *v = &c->rw->graph->values[id];
     const clv_layout *layout = v->stated ? &v->layout : NULL;
-    c->copy[id] = v->source == CLV_FROM_INPUT
-                      ? clv_input(c->to, v->name, v->type.dtype, v->type.rank, v->type.shape, layout)
-                      : clv_state_with_role(c->to, v->role, v->name, v->type.dtype, v->type.rank, v->type.shape, layout,
-                                            v->init);
+    c->copy[id] =
+        v->source == CLV_FROM_INPUT
+            ? clv_input(c->to, v->name, v->type.dtype, v->type.rank, v->type.shape, layout)
+            : clv_state_with_role(c->to, v->role, v->name, v->type.dtype, v->type.rank, v->type.shape, layout, v->init);
 }
 
 static void copy_op(copier *c, const clv_op *op)

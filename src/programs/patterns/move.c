@@ -1,5 +1,5 @@
-/* move.c - elements that are moved and moved back: transposes of transposes, reshapes of reshapes, sums over dimensions of
- * 1, and what loops stack up. */
+/* move.c - elements that are moved and moved back: transposes of transposes, reshapes of reshapes, sums over dimensions
+ * of 1, and what loops stack up. */
 #include "programs/patterns/rewriter.h"
 
 /* transpose(transpose(x)) that is x. */
@@ -47,7 +47,8 @@ static bool find_stacked(rewriter *rw, const clv_op *op)
         if (!known_starts(rw, at->in[2], starts, rank))
             return false;
         for (int d = 0; d < rank; d++) {
-            int64_t most = all.shape[d] - box.shape[d], low = rewriter_int(op, "low", d), high = rewriter_int(op, "high", d);
+            int64_t most = all.shape[d] - box.shape[d], low = rewriter_int(op, "low", d),
+                    high = rewriter_int(op, "high", d);
             int64_t start = starts[d] < 0 ? 0 : starts[d] > most ? most : starts[d];
             same = same && low == start && high == start + box.shape[d];
             outside = outside || high <= start || low >= start + box.shape[d];
@@ -132,12 +133,14 @@ static bool find_stack(rewriter *rw, const clv_op *op)
             dim = stacked_dim(&all, &box);
             size = dim >= 0 ? box.shape[dim] : 0;
             count = size > 0 && all.shape[dim] % size == 0 ? all.shape[dim] / size : 0;
-            parts = count > 0 && count <= MOST_STACKED ? clv_arena_alloc(rw->arena, (size_t)count, sizeof *parts) : NULL;
+            parts =
+                count > 0 && count <= MOST_STACKED ? clv_arena_alloc(rw->arena, (size_t)count, sizeof *parts) : NULL;
             if (!parts)
                 return false;
         }
-        if (stacked_dim(&all, &box) != dim || box.shape[dim] != size || !known_starts(rw, at->in[2], starts, all.rank) ||
-            starts[dim] % size != 0 || starts[dim] < 0 || starts[dim] >= all.shape[dim] || n++ == MOST_STACKED)
+        if (stacked_dim(&all, &box) != dim || box.shape[dim] != size ||
+            !known_starts(rw, at->in[2], starts, all.rank) || starts[dim] % size != 0 || starts[dim] < 0 ||
+            starts[dim] >= all.shape[dim] || n++ == MOST_STACKED)
             return false;
         clv_value *part = &parts[starts[dim] / size];
         filled += !clv_valid(*part);

@@ -5,11 +5,11 @@
 
 #define CENTRED "sub(x, mean(x))"
 
-#define VARIANCE "mean(mul(" CENTRED ", " CENTRED "))"
+#define VARIANCE      "mean(mul(" CENTRED ", " CENTRED "))"
 #define FLAX_VARIANCE "max(0, sub(mean(mul(x, x)), mul(mean(x), mean(x))))"
 
-/* What a norm is made of; G: gain, B: bias, #e: eps. around: the same around the rows' factor r, for the gradient; y: x,
- * of a layer norm centred. */
+/* What a norm is made of; G: gain, B: bias, #e: eps. around: the same around the rows' factor r, for the gradient; y:
+ * x, of a layer norm centred. */
 static const struct {
     const char *name, *term, *around;
     bool layer;
@@ -31,8 +31,8 @@ static void note(rewriter *rw, const term_match *m, int root, const char *around
     if (!clv_valid(made) || !term_matches(&r, rw, root, around) ||
         clv_arena_grow(rw->arena, &rw->norms, &rw->norms_room, rw->n_norms, sizeof *rw->norms) != 0)
         return;
-    rw->norms[rw->n_norms++] =
-        (rewriter_norm){.x = m->letter['x'], .y = r.letter['y'], .r = r.letter['r'], .gain = m->letter['G'], made, layer};
+    rw->norms[rw->n_norms++] = (rewriter_norm){
+        .x = m->letter['x'], .y = r.letter['y'], .r = r.letter['r'], .gain = m->letter['G'], made, layer};
 }
 
 static bool find(rewriter *rw, const clv_op *op, bool layer)

@@ -12,10 +12,10 @@
 
 enum { MOST_TERMS = 16, GRADIENT_TERMS = 3 };
 
-#define CUBE "scale(div(r, v), -0.5)"
+#define CUBE     "scale(div(r, v), -0.5)"
 #define C_BEFORE "scale(mul(sum(mul(y, mul(d, G))), " CUBE "), #m)" /* the gain is applied first ... */
-#define C_AFTER "scale(mul(sum(mul(mul(y, d), G)), " CUBE "), #m)"  /* ... or last */
-#define FLAX_Z "mul(mul(sum(mul(mul(y, d), G)), " CUBE "), t)"
+#define C_AFTER  "scale(mul(sum(mul(mul(y, d), G)), " CUBE "), #m)" /* ... or last */
+#define FLAX_Z   "mul(mul(sum(mul(mul(y, d), G)), " CUBE "), t)"
 
 /* Terms of d_x; a: the first, b: the second. The last of a layer norm is one value a row. t: the gradient of a maximum
  * with 0. */

@@ -108,7 +108,8 @@ static int same_elements(const rewriter *rw, const clv_op *op, int value)
     if (kind == CLV_BINARY_MAX && rewriter_number(rw, op->in[0], &number) && number == -INFINITY)
         return 1; /* as JAX writes a maximum of rows */
     bool adds = kind == CLV_BINARY_ADD || kind == CLV_BINARY_SUB;
-    return adds && rewriter_same_but_ones(&to, &from) && rewriter_number(rw, op->in[1], &number) && number == 0 ? 0 : -1;
+    return adds && rewriter_same_but_ones(&to, &from) && rewriter_number(rw, op->in[1], &number) && number == 0 ? 0
+                                                                                                                : -1;
 }
 
 int rewriter_strip(const rewriter *rw, int value)
@@ -188,8 +189,7 @@ rewrite *rewriter_begin(rewriter *rw, const char *name, const clv_op *like)
         return NULL;
     }
     rw->made[rw->n] = (rewrite){.name = name, .first_op = rw->graph->n_ops};
-    rw->graph->scope =
-        clv_arena_format(rw->graph->arena, "%.*s", dot ? (int)(dot + 1 - like->name) : 0, like->name);
+    rw->graph->scope = clv_arena_format(rw->graph->arena, "%.*s", dot ? (int)(dot + 1 - like->name) : 0, like->name);
     return &rw->made[rw->n++];
 }
 

@@ -37,14 +37,14 @@ typedef struct rewriter_norm {
 typedef struct rewriter {
     clv_graph *graph;
     clv_arena *arena;
-    int n_values;     /* of the program: later ones are fused */
-    int n_ops;        /* of the program */
-    int n_extra;      /* outputs that are no results of the program: they keep nothing alive */
-    int *becomes;     /* by id of the program: the value that stands for it */
+    int n_values;      /* of the program: later ones are fused */
+    int n_ops;         /* of the program */
+    int n_extra;       /* outputs that are no results of the program: they keep nothing alive */
+    int *becomes;      /* by id of the program: the value that stands for it */
     int *first, *next; /* readers of a value: positions of operands, by id and by position */
-    int *reader_op;   /* by position */
+    int *reader_op;    /* by position */
     int n_positions;
-    bool *live;       /* by id */
+    bool *live; /* by id */
     int live_room;
     int n, room;
     rewrite *made;
@@ -66,7 +66,8 @@ const clv_op *rewriter_op(const rewriter *rw, int value);
 clv_type rewriter_type(const rewriter *rw, int value);
 /* Whether two types have the same dimensions but for those of 1. */
 bool rewriter_same_but_ones(const clv_type *a, const clv_type *b);
-/* The same without reshapes that add, drop or move dimensions of 1, repetitions, reductions of dimensions of 1, and sums with 0. */
+/* The same without reshapes that add, drop or move dimensions of 1, repetitions, reductions of dimensions of 1, and
+ * sums with 0. */
 int rewriter_strip(const rewriter *rw, int value);
 /* Whether two values are the same, or are made by equal ops of the same values. */
 bool rewriter_same(const rewriter *rw, int a, int b);
@@ -103,5 +104,5 @@ typedef void rewriter_report(void *arg, const char *name, bool gradient, bool le
 clv_status import_patterns(clv_graph *to, clv_graph *from, int n_extra, bool patterns, rewriter_report *report,
                            void *arg, clv_error *err);
 
-find_fn find_move, find_activation, find_softmax, find_layer_norm, find_rms_norm, find_norm_gradient, find_cross_entropy,
-    find_attention;
+find_fn find_move, find_activation, find_softmax, find_layer_norm, find_rms_norm, find_norm_gradient,
+    find_cross_entropy, find_attention;

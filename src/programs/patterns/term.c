@@ -18,22 +18,14 @@ typedef struct function {
 } function;
 
 static const function functions[] = {
-    {"add", &clv_op_combine, "op", CLV_BINARY_ADD, true},
-    {"sub", &clv_op_combine, "op", CLV_BINARY_SUB, false},
-    {"mul", &clv_op_combine, "op", CLV_BINARY_MUL, true},
-    {"div", &clv_op_combine, "op", CLV_BINARY_DIV, false},
-    {"max", &clv_op_combine, "op", CLV_BINARY_MAX, true},
-    {"exp", &clv_op_map, "op", CLV_UNARY_EXP, false},
-    {"log", &clv_op_map, "op", CLV_UNARY_LOG, false},
-    {"tanh", &clv_op_map, "op", CLV_UNARY_TANH, false},
-    {"sigmoid", &clv_op_map, "op", CLV_UNARY_SIGMOID, false},
-    {"rsqrt", &clv_op_map, "op", CLV_UNARY_RSQRT, false},
-    {"sqrt", &clv_op_map, "op", CLV_UNARY_SQRT, false},
-    {"neg", &clv_op_map, "op", CLV_UNARY_NEG, false},
-    {"erf", &clv_op_pointwise, "kind", CLV_ERF, false},
-    {"erfc", &clv_op_pointwise, "kind", CLV_ERFC, false},
-    {"sum", &clv_op_reduce, "kind", CLV_SUM, false},
-    {"most", &clv_op_reduce, "kind", CLV_MAX, false},
+    {"add", &clv_op_combine, "op", CLV_BINARY_ADD, true},     {"sub", &clv_op_combine, "op", CLV_BINARY_SUB, false},
+    {"mul", &clv_op_combine, "op", CLV_BINARY_MUL, true},     {"div", &clv_op_combine, "op", CLV_BINARY_DIV, false},
+    {"max", &clv_op_combine, "op", CLV_BINARY_MAX, true},     {"exp", &clv_op_map, "op", CLV_UNARY_EXP, false},
+    {"log", &clv_op_map, "op", CLV_UNARY_LOG, false},         {"tanh", &clv_op_map, "op", CLV_UNARY_TANH, false},
+    {"sigmoid", &clv_op_map, "op", CLV_UNARY_SIGMOID, false}, {"rsqrt", &clv_op_map, "op", CLV_UNARY_RSQRT, false},
+    {"sqrt", &clv_op_map, "op", CLV_UNARY_SQRT, false},       {"neg", &clv_op_map, "op", CLV_UNARY_NEG, false},
+    {"erf", &clv_op_pointwise, "kind", CLV_ERF, false},       {"erfc", &clv_op_pointwise, "kind", CLV_ERFC, false},
+    {"sum", &clv_op_reduce, "kind", CLV_SUM, false},          {"most", &clv_op_reduce, "kind", CLV_MAX, false},
 };
 
 typedef struct matcher {
@@ -114,7 +106,10 @@ static void skip_comma(const char **p)
 /* A letter; how the value is repeated must fit its kind. */
 static bool match_letter(matcher *k, const char **p, int value)
 {
-    char letter = *(*p)++, role = role_of_value(k, value), want = isupper(letter) ? 'G' : strchr("rstv", letter) ? 'r' : 'x';
+    char letter = *(*p)++, role = role_of_value(k, value),
+         want = isupper(letter)          ? 'G'
+                : strchr("rstv", letter) ? 'r'
+                                         : 'x';
     int stripped = rewriter_strip(k->rw, value), *bound = &k->m->letter[(int)letter];
     if (role != want)
         return false;
