@@ -133,7 +133,9 @@ def group_size(rest):
     iota = re.search(r"replica_groups=\[(\d+),(\d+)\]", rest)
     if iota:
         return int(iota.group(2))
-    meshed = re.search(r"replica_groups=mesh\[([^\]]*)\]\s*\{([^}]*)\}", rest)
+    if "source_target_pairs" in rest:
+        return 2
+    meshed = re.search(r"replica_groups=mesh\[([^\]]*)\][^{]*\{([^}]*)\}", rest)
     if not meshed:
         raise SystemExit("unknown replica groups: " + rest)
     sizes = {name: int(n) for name, n in re.findall(r"'(\w+)'=(\d+)", meshed.group(1))}

@@ -550,6 +550,21 @@ static clv_value pointwise(random_maker *m, clv_value a)
     return clv_where(m->graph, condition, a, clv_scale(m->graph, a, 0.5));
 }
 
+/* Largest elements so far, and whole numbers in order: ties may not depend on rounding. */
+static clv_value order(random_maker *m, clv_value a)
+{
+    clv_type type = random_type(m, a);
+    if (type.rank == 0)
+        return CLV_NONE;
+    int d = (int)random_pick(m, type.rank);
+    if (random_chance(m, 2))
+        return clv_cumulative(m->graph, random_chance(m, 2) ? CLV_FOLD_MAX : CLV_FOLD_MIN, a, d, random_chance(m, 2));
+    clv_value values, index, whole = random_new(m, CLV_I32, type.rank, type.shape, RANDOM_INDEX, 7);
+    clv_sort(m->graph, whole, d, random_chance(m, 2), &values, &index);
+    clv_value both = clv_add(m->graph, values, index);
+    return clv_add(m->graph, a, clv_cast(m->graph, both, type.dtype));
+}
+
 /* Minima and products of floats, and the index of a whole number's maximum. */
 static clv_value fold(random_maker *m, clv_value a)
 {
@@ -660,6 +675,7 @@ static const generator generators[] = {
     {held_dot, 1, false},
     {pointwise, 1, false},
     {fold, 1, false},
+    {order, 1, false},
     {dynamic_slice, 1, false},
     {gather_or_scatter, 2, false},
     {experts, 2, true},

@@ -19,6 +19,11 @@ static void test_listing(void **state)
                            "\"sharding\": \"data,_\""));
     assert_non_null(strstr(said, "\"op\": \"stablehlo.dot_general\", \"count\": 5, \"supported\": true"));
     assert_non_null(strstr(said, "\"mesh\": \"data=4\""));
+    assert_int_equal(cli_run(said, "import {g}/stablehlo/gpt2.mlir --json"), 0);
+    assert_non_null(strstr(said, "\"pattern\": \"attention\", \"pass\": \"gradient\", \"recognised\": 1, "
+                                 "\"left_as_parts\": 0, \"first_left\": \"-\""));
+    assert_int_equal(cli_run(said, "import {g}/stablehlo/gpt2.mlir --no-patterns --json"), 0);
+    assert_null(strstr(said, "\"pattern\": \"attention\""));
 }
 
 /* One line with the place; 2. */
@@ -29,6 +34,10 @@ static void test_refused(void **state)
     cli_shell("head -c 900 {g}/stablehlo/mlp.mlir > {d}/cut.mlir");
     cli_expect(2, "cut.mlir:", "explain -m {d}/cut.mlir");
     cli_expect(2, "--rules has no effect", "plan -m {g}/stablehlo/mlp.mlir --rules fsdp -tp 2");
+    cli_expect(2, "--batch has no effect on a program of StableHLO text; valid beside it: --no-patterns, --mesh",
+               "plan -m {g}/stablehlo/mlp.mlir --batch 4");
+    cli_expect(2, "--seq has no effect", "explain -m {g}/stablehlo/mlp.mlir --seq 4");
+    cli_expect(2, "--no-patterns has no effect on a model", "plan -m {g}/llama --no-patterns");
     cli_expect(2, "gradients are of parameters; the program has none",
                "forward -m {g}/stablehlo/mlp.mlir --inputs {g}/stablehlo/mlp.safetensors --grad --out {d}/o");
     cli_expect(
@@ -36,7 +45,9 @@ static void test_refused(void **state)
         "forward -m {g}/stablehlo/mlp.mlir --inputs {g}/stablehlo/mlp.safetensors --trace-out {d}/t --out {d}/o");
     cli_expect(2, "has no tensor",
                "forward -m {g}/stablehlo/mlp.mlir --inputs {g}/stablehlo/moe.safetensors --out {d}/o");
-    cli_expect(2, "--search and --matrix are for models", "plan -m {g}/stablehlo/mlp.mlir --search --devices 2");
+    cli_expect(2, "--matrix has no effect on a program", "plan -m {g}/stablehlo/mlp.mlir --matrix --devices 2");
+    cli_expect(2, "--save has no effect on a program", "plan -m {g}/stablehlo/mlp.mlir --search --save {d}/rules.json");
+    cli_expect(2, "--devices has no effect without --search", "plan -m {g}/stablehlo/mlp.mlir --devices 2");
 }
 
 /* Memory, time, and collectives by the line of Python that they are for. */
@@ -50,6 +61,19 @@ static void test_plan(void **state)
     assert_non_null(strstr(said, "\"total\": "));
     cli_expect(0, "mesh data=2", "plan -m {g}/stablehlo/fsdp.mlir --mesh data=2");
     cli_expect(1, "a rank needs", "plan -m {g}/stablehlo/fsdp.mlir --memory-limit 1000");
+}
+
+/* Meshes of the text's axes; one rank takes as long as several that do the same work. */
+static void test_search(void **state)
+{
+    assert_int_equal(cli_run(said, "plan -m {g}/stablehlo/tensor_parallel.mlir --search --devices 4 --json"), 0);
+    assert_non_null(strstr(said, "\"candidates_priced\": 6"));
+    assert_non_null(strstr(said, "\"mesh\": \"data=4,model=1\", \"layouts\": \"stated\""));
+    assert_non_null(strstr(said, "\"mesh\": \"data=1,model=4\", \"layouts\": \"found\""));
+    assert_non_null(strstr(said, "\"fits\": true"));
+    cli_expect(0, "candidates_priced  4", "plan -m {g}/stablehlo/mlp.mlir --search --devices 2 --most 1");
+    assert_int_equal(cli_run(said, "plan -m {g}/stablehlo/mlp.mlir --search --devices 2 --memory-limit 1 --json"), 0);
+    assert_null(strstr(said, "\"fits\": true"));
 }
 
 static void test_explain(void **state)
@@ -186,9 +210,9 @@ static void test_parameters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_listing),   cmocka_unit_test(test_refused), cmocka_unit_test(test_plan),
-        cmocka_unit_test(test_explain),   cmocka_unit_test(test_forward), cmocka_unit_test(test_verify),
-        cmocka_unit_test(test_shard_map), cmocka_unit_test(test_layouts), cmocka_unit_test(test_torch),
-        cmocka_unit_test(test_parameters)};
+        cmocka_unit_test(test_listing), cmocka_unit_test(test_refused),   cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_search),  cmocka_unit_test(test_explain),   cmocka_unit_test(test_forward),
+        cmocka_unit_test(test_verify),  cmocka_unit_test(test_shard_map), cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_torch),   cmocka_unit_test(test_parameters)};
     return cmocka_run_group_tests(tests, NULL, cli_remove_folder);
 }

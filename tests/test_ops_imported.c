@@ -50,6 +50,9 @@ static void test_functions_of_two(void **state)
                 {CLV_AND, CLV_I32, {1, 2, 2, 0}},
                 {CLV_OR, CLV_BOOL, {1, 1, 1, 1}},
                 {CLV_XOR, CLV_BOOL, {0, 0, 0, 1}},
+                {CLV_SHIFT_LEFT, CLV_I32, {-56, 0, 48, 0}},
+                {CLV_SHIFT_RIGHT_LOGICAL, CLV_I64, {0x1fffffffffffffff, 0, 0, 0}},
+                {CLV_SHIFT_RIGHT_ARITHMETIC, CLV_I32, {-1, 0, 0, 0}},
                 {CLV_POWER, CLV_I32, {-343, 0, 216, -1}},
                 {CLV_POWER, CLV_F64, {-343, 1.0 / 9, 216, 0}}};
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
@@ -64,6 +67,83 @@ static void test_functions_of_two(void **state)
             if (!(rows[r].kind == CLV_POWER && i == 3) && fabs(graph_eval_get(eval, z, i) - rows[r].want[i]) > 1e-12)
                 fail_msg("kind %d, element %d: %g, not %g", rows[r].kind, i, graph_eval_get(eval, z, i),
                          rows[r].want[i]);
+        graph_eval_free(eval);
+        clv_graph_free(graph);
+    }
+}
+
+/* Bits of floats and back. */
+static void test_bits(void **state)
+{
+    static const double x[] = {1, -0.5, 0};
+    static const double bits[] = {0x3f800000, (int32_t)0xbf000000, 0};
+    clv_graph *graph = new_graph();
+    clv_value in = input(graph, "x", CLV_F32, DIMS(3));
+    clv_value y = clv_pointwise(graph, CLV_BITS_OF_FLOAT, in, CLV_NONE);
+    clv_value z = clv_pointwise(graph, CLV_FLOAT_OF_BITS, y, CLV_NONE);
+    graph_eval *eval = graph_eval_new(graph, SEED);
+    graph_eval_fill(eval, in, x);
+    graph_eval_must_run(eval, -1);
+    assert_int_equal(clv_graph_type(graph, y).dtype, CLV_I32);
+    assert_close(eval, y, bits, 3, 0);
+    assert_close(eval, z, x, 3, 0);
+    graph_eval_free(eval);
+    clv_pointwise(graph, CLV_FLOAT_OF_BITS, input(graph, "b", CLV_U8, DIMS(2)), CLV_NONE);
+    assert_int_equal(clv_graph_status(graph, NULL), CLV_EDTYPE);
+    clv_graph_free(graph);
+}
+
+/* ---- sort, cumulative ---- */
+
+static void test_sort(void **state)
+{
+    static const double x[] = {3, NAN, 1, 3, -0.0, 0, -2, 1};
+    static const double up[2][8] = {{1, 3, 3, NAN, -2, -0.0, 0, 1}, {2, 0, 3, 1, 2, 0, 1, 3}};
+    static const double down[2][8] = {{NAN, 3, 3, 1, 1, -0.0, 0, -2}, {1, 0, 3, 2, 3, 0, 1, 2}};
+    clv_graph *graph = new_graph();
+    clv_value in = input(graph, "x", CLV_F32, DIMS(2, 4)), values[2], index[2];
+    clv_sort(graph, in, 1, false, &values[0], &index[0]);
+    clv_sort(graph, in, 1, true, &values[1], &index[1]);
+    graph_eval *eval = graph_eval_new(graph, SEED);
+    graph_eval_fill(eval, in, x);
+    graph_eval_must_run(eval, -1);
+    for (int i = 0; i < 8; i++) {
+        double a = graph_eval_get(eval, values[0], i), b = graph_eval_get(eval, values[1], i);
+        assert_true(a == up[0][i] || (isnan(a) && isnan(up[0][i])));
+        assert_true(b == down[0][i] || (isnan(b) && isnan(down[0][i])));
+        assert_true(graph_eval_get(eval, index[0], i) == up[1][i]);
+        assert_true(graph_eval_get(eval, index[1], i) == down[1][i]);
+    }
+    clv_sort(graph, in, 2, true, &values[1], &index[1]);
+    assert_int_equal(clv_graph_status(graph, NULL), CLV_EINVAL);
+    graph_eval_free(eval);
+    clv_graph_free(graph);
+}
+
+static void test_cumulative(void **state)
+{
+    static const double x[] = {1, 2, 3, 4, 5, 6};
+    static const struct {
+        clv_fold_kind kind;
+        clv_dtype dtype;
+        int dim;
+        bool reverse;
+        double want[6];
+    } rows[] = {{CLV_FOLD_SUM, CLV_F32, 1, false, {1, 3, 6, 4, 9, 15}},
+                {CLV_FOLD_SUM, CLV_I32, 0, true, {5, 7, 9, 4, 5, 6}},
+                {CLV_FOLD_PRODUCT, CLV_I64, 1, true, {6, 6, 3, 120, 30, 6}},
+                {CLV_FOLD_MAX, CLV_F64, 1, true, {3, 3, 3, 6, 6, 6}},
+                {CLV_FOLD_MIN, CLV_BF16, 1, true, {1, 2, 3, 4, 5, 6}}};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        clv_graph *graph = new_graph();
+        clv_value in = input(graph, "x", rows[r].dtype, DIMS(2, 3));
+        clv_value y = clv_cumulative(graph, rows[r].kind, in, rows[r].dim, rows[r].reverse);
+        graph_eval *eval = graph_eval_new(graph, SEED);
+        graph_eval_fill(eval, in, x);
+        graph_eval_must_run(eval, -1);
+        assert_close(eval, y, rows[r].want, 6, 0);
+        clv_cumulative(graph, CLV_FOLD_AND, in, 0, false);
+        assert_int_equal(clv_graph_status(graph, NULL), CLV_EINVAL);
         graph_eval_free(eval);
         clv_graph_free(graph);
     }
@@ -225,6 +305,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_functions_of_floats),
                                        cmocka_unit_test(test_functions_of_two),
+                                       cmocka_unit_test(test_bits),
+                                       cmocka_unit_test(test_sort),
+                                       cmocka_unit_test(test_cumulative),
                                        cmocka_unit_test(test_fold),
                                        cmocka_unit_test(test_index_of_nan),
                                        cmocka_unit_test(test_dynamic_slices),

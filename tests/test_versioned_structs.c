@@ -165,6 +165,7 @@ static const clv_model_graph_options row = {.batch = 1, .seq = 4};
     X(clv_import_port_info, clv_import_port(imported, 0, o, &err))                                                     \
     X(clv_import_op_info, clv_import_op(imported, 0, o, &err))                                                         \
     X(clv_import_fault_info, clv_import_fault(imported, 0, o, &err))                                                   \
+    X(clv_import_pattern_info, clv_import_pattern(imported, 0, o, &err))                                               \
     X(clv_machine_info, clv_machine_get_info(machine, o, &err))                                                        \
     X(clv_cpu_info, clv_cpu_get_info(o, &err))                                                                         \
     X(clv_model_info, clv_model_get_info(model, o, &err))                                                              \

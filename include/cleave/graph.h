@@ -246,9 +246,10 @@ CLV_API clv_value clv_pad(clv_graph *graph, clv_value x, const int64_t *before, 
 CLV_API clv_value clv_concat(clv_graph *graph, const clv_value *x, int n, int dim);
 
 /** Functions of programs that others wrote (import.h): X(kind, value). Floats are computed in f64 and rounded
- *  once, whole numbers exactly; they wrap around. The functions from CLV_LESS on compare, and give bool. ROUND_EVEN
+ *  once, whole numbers exactly; they wrap around. The functions from CLV_LESS to CLV_IS_FINITE give bool. ROUND_EVEN
  *  rounds halves to even, ROUND_AWAY away from 0; REMAINDER has the sign of a; of NOT, AND, OR and XOR the operands are
- *  bool (logical) or integers (bits). */
+ *  bool (logical) or integers (bits). Shifts are of 64 bits, those by less than 0 or more than 63 shift all bits out.
+ *  FLOAT_OF_BITS is the f32 (f64) whose bits an i32 (i64) has, BITS_OF_FLOAT the inverse. */
 #define CLV_POINTWISE_KINDS(X)                                                                                         \
     X(CLV_SIN, 400)                                                                                                    \
     X(CLV_COS, 401)                                                                                                    \
@@ -277,7 +278,12 @@ CLV_API clv_value clv_concat(clv_graph *graph, const clv_value *x, int n, int di
     X(CLV_GREATER_EQUAL, 424)                                                                                          \
     X(CLV_EQUAL, 425)                                                                                                  \
     X(CLV_NOT_EQUAL, 426)                                                                                              \
-    X(CLV_IS_FINITE, 427)
+    X(CLV_IS_FINITE, 427)                                                                                              \
+    X(CLV_SHIFT_LEFT, 428)                                                                                             \
+    X(CLV_SHIFT_RIGHT_LOGICAL, 429)                                                                                    \
+    X(CLV_SHIFT_RIGHT_ARITHMETIC, 430)                                                                                 \
+    X(CLV_FLOAT_OF_BITS, 431)                                                                                          \
+    X(CLV_BITS_OF_FLOAT, 432)
 #define CLV_KIND_ENUM(kind, value) kind = (value),
 /** Functions of clv_pointwise. */
 typedef enum clv_pointwise_kind { CLV_POINTWISE_KINDS(CLV_KIND_ENUM) } clv_pointwise_kind;
@@ -305,6 +311,15 @@ typedef enum clv_fold_kind { CLV_FOLD_KINDS(CLV_KIND_ENUM) } clv_fold_kind;
  *  and give i32: the first of equal elements, NaN before numbers. The reduced dimensions are not split over ranks;
  *  clv_reduce is for sums and maxima of floats. Not differentiable. */
 CLV_EXPERIMENTAL clv_value clv_fold(clv_graph *graph, clv_fold_kind kind, clv_value x, const int *dims, int n);
+
+/** x of any dtype along a dimension in order, and where each element was along it (i32). Stable: equal elements, 0 and
+ *  -0, and NaN keep their order; NaN comes last, descending first. The dimension is not split over ranks. Not
+ *  differentiable. */
+CLV_EXPERIMENTAL void clv_sort(clv_graph *graph, clv_value x, int dim, bool descending, clv_value *values,
+                               clv_value *index);
+/** Sums (products, maxima, minima) of the elements up to each one along a dimension, itself included; reverse: from
+ *  each one on. Floats are accumulated in f64. The dimension is not split over ranks. Not differentiable. */
+CLV_EXPERIMENTAL clv_value clv_cumulative(clv_graph *graph, clv_fold_kind kind, clv_value x, int dim, bool reverse);
 
 /** The box of `sizes` elements of x that begins at `starts` (i32 or i64 [rank of x]), moved so that it lies inside x
  *  (StableHLO's dynamic_slice). Not differentiable. */

@@ -99,9 +99,11 @@ typedef struct clv_import_options {
     size_t size;  /**< sizeof the struct, or 0 */
     bool each_op; /**< also an output for each op of the text, in the order of execution: "model.py:12.dot_general #41";
                        elements that are repeated are given once */
-    bool differences; /**< also an output for each clv_import_fault_info.output: how far devices differ */
+    bool differences;         /**< also an output for each clv_import_fault_info.output: how far devices differ */
     const char *gradients_of; /**< name of a result, a float scalar, or "" for the only one: also outputs "grad.NAME",
                                    its gradients with respect to the parameters; NULL: none */
+    bool no_patterns; /**< ops as they are in the text; false: what attention, norms, activations and the cross-entropy
+                           are made of becomes the library's op */
 } clv_import_options;
 
 /** Puts the program into a graph: an input for each argument, state for each parameter and buffer, an output for each
@@ -128,6 +130,18 @@ typedef struct clv_import_fault_info {
 /** Describes fault i in *out. @return CLV_EINVAL for a negative i or an invalid size */
 CLV_EXPERIMENTAL clv_status clv_import_fault(const clv_import *program, int i, clv_import_fault_info *out,
                                              clv_error *err);
+/** Ops of the library whose parts are in a program, as the last clv_import_stablehlo found them. */
+typedef struct clv_import_pattern_info {
+    size_t size;       /**< set by the caller: sizeof the struct, or 0 */
+    const char *name;  /**< "attention"; past the end NULL */
+    bool gradient;     /**< its gradient */
+    int recognised;    /**< places, with loops unrolled, where the op stands for its parts */
+    int left;          /**< places where it does not, as others read the inside */
+    const char *where; /**< the first place that was left: "model.py:12"; NULL: none */
+} clv_import_pattern_info;
+/** Describes pattern i in *out. @return CLV_EINVAL for a negative i or an invalid size */
+CLV_EXPERIMENTAL clv_status clv_import_pattern(const clv_import *program, int i, clv_import_pattern_info *out,
+                                               clv_error *err);
 /** A clv_state_source: the values of constants, parameters and buffers. arg: the clv_import.
  *  @return CLV_OK; CLV_ENOTFOUND for a parameter whose values the archive does not have; CLV_EFORMAT, CLV_EIO */
 CLV_EXPERIMENTAL clv_status clv_import_constant(void *arg, const char *name, const clv_type *type, const clv_shard *box,

@@ -23,7 +23,7 @@
     X(quant_dot) X(packed_dot) \
     X(router) X(router_gradient) X(experts) X(experts_gradient) \
     X(expert_places) X(expert_dispatch) X(expert_combine) X(expert_weights_gradient) \
-    X(pointwise) X(fold) X(dynamic_slice) X(dynamic_update_slice) X(gather) X(scatter)
+    X(pointwise) X(fold) X(sort) X(cumulative) X(dynamic_slice) X(dynamic_update_slice) X(gather) X(scatter)
 // clang-format on
 
 #define CLV_DECLARE_OP(name) extern const clv_op_def clv_op_##name;

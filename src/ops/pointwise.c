@@ -48,6 +48,8 @@ static int64_t whole_power(int64_t a, int64_t b)
     return (int64_t)result;
 }
 
+REAL(bits, a) /* of functions that copy bytes: which operands are valid */
+WHOLE(bits, a)
 REAL(sin, sin(a))
 REAL(cos, cos(a))
 REAL(tan, tan(a))
@@ -74,6 +76,9 @@ WHOLE(or, a | b)
 WHOLE(xor, a ^ b)
 WHOLE(remainder, b == 0 || b == -1 ? (b == 0 ? a : 0) : a % b)
 WHOLE(is_finite, 1)
+WHOLE(shift_left, b<0 || b> 63 ? 0 : (uint64_t)a << b)
+WHOLE(shift_right_logical, b<0 || b> 63 ? 0 : (uint64_t)a >> b)
+WHOLE(shift_right_arithmetic, a >> (b < 0 || b > 63 ? 63 : b))
 COMPARES(less, a < b)
 COMPARES(less_equal, a <= b)
 COMPARES(greater, a > b)
@@ -116,7 +121,28 @@ static const struct {
     [CLV_EQUAL - CLV_SIN] = {2, true, real_equal, whole_equal, 1},
     [CLV_NOT_EQUAL - CLV_SIN] = {2, true, real_not_equal, whole_not_equal, 1},
     [CLV_IS_FINITE - CLV_SIN] = {1, true, real_is_finite, whole_is_finite, 1},
+    [CLV_SHIFT_LEFT - CLV_SIN] = {2, false, NULL, whole_shift_left, 1},
+    [CLV_SHIFT_RIGHT_LOGICAL - CLV_SIN] = {2, false, NULL, whole_shift_right_logical, 1},
+    [CLV_SHIFT_RIGHT_ARITHMETIC - CLV_SIN] = {2, false, NULL, whole_shift_right_arithmetic, 1},
+    [CLV_FLOAT_OF_BITS - CLV_SIN] = {1, false, NULL, whole_bits, 0},
+    [CLV_BITS_OF_FLOAT - CLV_SIN] = {1, false, real_bits, NULL, 0},
 };
+
+/* The dtype of the same size on the other side: of floats for whole numbers; other dtypes as they are. */
+static clv_dtype reinterpreted(clv_dtype dtype)
+{
+    static const clv_dtype pairs[][2] = {{CLV_I32, CLV_F32}, {CLV_I64, CLV_F64}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        for (int side = 0; side < 2; side++)
+            if (pairs[i][side] == dtype)
+                return pairs[i][!side];
+    return dtype;
+}
+
+static bool reinterprets(int row)
+{
+    return row >= CLV_FLOAT_OF_BITS - CLV_SIN;
+}
 
 #define KIND_ROW(kind, value) CLV_ENUM_NAME(kind),
 static const clv_enum_name kinds[] = {CLV_POINTWISE_KINDS(KIND_ROW){0}};
@@ -140,7 +166,12 @@ static clv_status pointwise_shape(const clv_op *op, const clv_type *in, clv_type
     if (op->n_in == 2 && in[1].dtype != in[0].dtype)
         return clv_fail(err, CLV_EDTYPE, "operands are %s and %s; cast one", clv_dtype_name(in[0].dtype),
                         clv_dtype_name(in[1].dtype));
-    *out = (clv_type){.dtype = table[row].compares ? CLV_BOOL : in[0].dtype};
+    if (reinterprets(row) && reinterpreted(in[0].dtype) == in[0].dtype)
+        return clv_fail(err, CLV_EDTYPE, "%s of %s; valid: i32 and i64, or f32 and f64", kinds[row].name,
+                        clv_dtype_name(in[0].dtype));
+    *out = (clv_type){.dtype = table[row].compares ? CLV_BOOL
+                               : reinterprets(row) ? reinterpreted(in[0].dtype)
+                                                   : in[0].dtype};
     return clv_broadcast_shapes(out, (const clv_type *const[]){&in[0], &in[1]}, op->n_in, err);
 }
 
@@ -163,6 +194,10 @@ static clv_status pointwise_run(const clv_call *call, clv_error *err)
     int row = row_of(call->op);
     bool is_float = clv_dtype_is_float(a->dtype);
     int64_t shape_a[CLV_MAX_RANK], shape_b[CLV_MAX_RANK], index[CLV_MAX_RANK] = {0}, elems = clv_view_elems(out);
+    if (reinterprets(row)) {
+        memcpy(out->data, a->data, (size_t)elems * clv_dtype_size(a->dtype));
+        return CLV_OK;
+    }
     clv_padded_shape(shape_a, a, out->rank);
     clv_padded_shape(shape_b, b, out->rank);
     for (int64_t i = 0; i < elems; i++) {

@@ -8,11 +8,19 @@ static clv_value operand(importer *im, const imported *in, int i)
     return imported_compact(im, &in[i]);
 }
 
+/* Numbers of ui32, which are held in i64, modulo 2^32. */
+static clv_value modulo(importer *im, const mlir_op *op, clv_value value)
+{
+    if (op->result_types[0].unsigned_bits != 32)
+        return value;
+    return clv_pointwise(im->graph, CLV_AND, value, clv_fill(im->graph, CLV_I64, 0, NULL, UINT32_MAX));
+}
+
 static clv_status finish(importer *im, const mlir_op *op, clv_value value, imported *out, clv_error *err)
 {
     clv_type type;
     CLV_TRY(import_type(&type, im, &op->result_types[0], err));
-    out[0] = imported_of(type, value);
+    out[0] = imported_of(type, modulo(im, op, value));
     return CLV_OK;
 }
 
@@ -111,8 +119,41 @@ static clv_status convert(importer *im, const mlir_op *op, const imported *in, i
     clv_type type;
     CLV_TRY(need(im, op, 1, err));
     CLV_TRY(import_type(&type, im, &op->result_types[0], err));
-    out[0] = imported_of(type, clv_cast(im->graph, operand(im, in, 0), type.dtype));
-    return CLV_OK;
+    return finish(im, op, clv_cast(im->graph, operand(im, in, 0), type.dtype), out, err);
+}
+
+/* Of i32, its 32 bits. */
+static clv_status shift(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
+{
+    CLV_TRY(need(im, op, 2, err));
+    clv_dtype dtype = in[0].type.dtype;
+    clv_value x = operand(im, in, 0), by = operand(im, in, 1);
+    clv_pointwise_kind kind = (clv_pointwise_kind)im->row->kind;
+    if (kind == CLV_SHIFT_RIGHT_LOGICAL && dtype == CLV_I32) {
+        clv_value bits = clv_fill(im->graph, CLV_I64, 0, NULL, UINT32_MAX);
+        x = clv_pointwise(im->graph, CLV_AND, clv_cast(im->graph, x, CLV_I64), bits);
+        x = clv_pointwise(im->graph, kind, x, clv_cast(im->graph, by, CLV_I64));
+        return finish(im, op, clv_cast(im->graph, x, dtype), out, err);
+    }
+    return finish(im, op, clv_pointwise(im->graph, kind, x, by), out, err);
+}
+
+/* The same bits as another dtype of the same size. */
+static clv_status bitcast(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
+{
+    clv_type type;
+    CLV_TRY(need(im, op, 1, err));
+    CLV_TRY(import_type(&type, im, &op->result_types[0], err));
+    clv_dtype from = in[0].type.dtype;
+    clv_value x = operand(im, in, 0);
+    bool to_float = clv_dtype_is_float(type.dtype), from_float = clv_dtype_is_float(from);
+    if (!from_float && type.dtype == CLV_F32)
+        x = clv_cast(im->graph, x, CLV_I32);
+    if (to_float != from_float)
+        x = clv_pointwise(im->graph, to_float ? CLV_FLOAT_OF_BITS : CLV_BITS_OF_FLOAT, x, CLV_NONE);
+    else if (to_float && from != type.dtype)
+        return import_fail(im, op, err, CLV_EUNSUPPORTED, "of %s", clv_dtype_name(from));
+    return finish(im, op, clv_cast(im->graph, x, type.dtype), out, err);
 }
 
 #define ROW(name, build, kind)                                                                                         \
@@ -161,6 +202,10 @@ const import_row import_elementwise_rows[] = {
     ROW("select", select, 0),
     ROW("clamp", clamp, 0),
     ROW("convert", convert, 0),
+    ROW("shift_left", shift, CLV_SHIFT_LEFT),
+    ROW("shift_right_logical", shift, CLV_SHIFT_RIGHT_LOGICAL),
+    ROW("shift_right_arithmetic", shift, CLV_SHIFT_RIGHT_ARITHMETIC),
+    ROW("bitcast_convert", bitcast, 0),
     CHLO("erf", pointwise, CLV_ERF),
     CHLO("erfc", pointwise, CLV_ERFC),
     CHLO("square", square, 0),

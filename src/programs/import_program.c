@@ -10,6 +10,7 @@
 #include "io/files/file.h"
 #include "programs/importer.h"
 #include "programs/manual/manual.h"
+#include "programs/patterns/rewriter.h"
 #include "programs/torch/torch.h"
 #include "tensor/box_copy.h"
 #include "tensor/box_runs.h"
@@ -100,8 +101,9 @@ static clv_status count_ops(clv_import *p, const mlir_region *region, clv_error 
                 .name = op->name, .supported = importer_find(op->name) != NULL, .line = op->at.line};
         }
         p->kinds[at].count++;
-        static const char *const reduces[] = {"stablehlo.reduce", "stablehlo.scatter", "stablehlo.all_reduce",
-                                              "stablehlo.reduce_scatter"};
+        static const char *const reduces[] = {"stablehlo.reduce",     "stablehlo.scatter",
+                                              "stablehlo.all_reduce", "stablehlo.reduce_scatter",
+                                              "stablehlo.sort",       "stablehlo.reduce_window"};
         bool nested = true;
         for (size_t r = 0; r < sizeof reduces / sizeof *reduces; r++)
             nested = nested && strcmp(op->name, reduces[r]) != 0;
@@ -306,7 +308,8 @@ const import_row *importer_find(const char *name)
         import_elementwise_rows,  import_shape_rows,     import_reduce_rows, import_index_rows,
         import_sharding_rows,     import_control_rows,   import_manual_rows, import_collective_rows,
         import_hlo_sharding_rows, aten_elementwise_rows, aten_shape_rows,    aten_create_rows,
-        aten_reduce_rows,         aten_product_rows,     aten_layer_rows,    aten_index_rows};
+        aten_reduce_rows,         aten_product_rows,     aten_layer_rows,    aten_index_rows,
+        import_order_rows};
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
         for (const import_row *row = tables[t]; row->name; row++)
             if (strcmp(row->name, name) == 0)
@@ -657,6 +660,60 @@ static clv_status build_program(importer *im, const clv_import_options *how, clv
     return clv_graph_status(im->graph, err);
 }
 
+/* ---- patterns ---- */
+
+/* Counts a pattern's place, by name. */
+static void count_pattern(void *arg, const char *name, bool gradient, bool left, const char *where)
+{
+    clv_import *p = arg;
+    int at = 0;
+    if (!name[0])
+        return;
+    while (at < p->n_patterns && (strcmp(p->patterns[at].name, name) != 0 || p->patterns[at].gradient != gradient))
+        at++;
+    if (at == p->n_patterns) {
+        if (clv_arena_grow(p->module->arena, &p->patterns, &p->pattern_capacity, at, sizeof *p->patterns) != 0)
+            return;
+        p->patterns[p->n_patterns++] = (clv_import_pattern_info){.name = name, .gradient = gradient};
+    }
+    clv_import_pattern_info *to = &p->patterns[at];
+    to->recognised += !left;
+    to->left += left;
+    if (left && !to->where)
+        to->where = clv_arena_string(p->module->arena, where);
+}
+
+clv_status clv_import_pattern(const clv_import *p, int i, clv_import_pattern_info *out, clv_error *err)
+{
+    clv_import_pattern_info info = {0};
+    CLV_TRY(clv_require(p && out && i >= 0, __func__, "a program, out, or an index below 0", err));
+    if (i < p->n_patterns)
+        info = p->patterns[i];
+    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, __func__, err);
+}
+
+/* Puts the outputs of each op before those of differences, which are kept whatever is fused. Returns their number. */
+static int each_op_outputs_first(clv_graph *graph, int extra)
+{
+    int n = 0;
+    for (int i = 0; i < extra; i++) {
+        const clv_graph_output o = graph->outputs[i];
+        if (strncmp(o.name, "difference.", strlen("difference.")) == 0)
+            continue;
+        memmove(&graph->outputs[n + 1], &graph->outputs[n], (size_t)(i - n) * sizeof o);
+        graph->outputs[n++] = o;
+    }
+    return n;
+}
+
+/* Fused ops in place of their parts, into the caller's graph. */
+static clv_status add_patterns(clv_graph *to, importer *im, bool patterns, clv_error *err)
+{
+    im->program->n_patterns = 0;
+    int extra = each_op_outputs_first(im->graph, im->graph->n_outputs - im->program->main->n_results);
+    return import_patterns(to, im->graph, extra, patterns, count_pattern, im->program, err);
+}
+
 clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program, const clv_import_options *options,
                                 clv_error *err)
 {
@@ -667,7 +724,7 @@ clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program, const clv
     size_t values = (size_t)program->module->n_values + 1;
     CLV_FREED imported *table = calloc(values, sizeof *table);
     CLV_FREED clv_value *states = calloc(values, sizeof *states);
-    importer im = {.graph = graph, .module = program->module, .program = program, .values = table, .states = states};
+    importer im = {.module = program->module, .program = program, .values = table, .states = states};
     im.arena = program->module->arena;
     im.each_op = how.each_op;
     im.differences = how.differences;
@@ -675,5 +732,14 @@ clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program, const clv
     im.gradients = how.gradients_of != NULL;
     if (!table || !states)
         return clv_fail_memory(err, "values", values * sizeof *table);
-    return build_program(&im, &how, err);
+    if (program->module->archive) { /* torch.export leaves ops whole */
+        im.graph = graph;
+        return build_program(&im, &how, err);
+    }
+    CLV_TRY(clv_graph_new(&im.graph, clv_graph_mesh(graph), err));
+    clv_status status = build_program(&im, &how, err);
+    if (status == CLV_OK)
+        status = add_patterns(graph, &im, !how.no_patterns, err);
+    clv_graph_free(im.graph);
+    return status;
 }

@@ -56,6 +56,33 @@ static int append_free(char *to, const contraction *c, char first, char last)
     return n;
 }
 
+/* The lower or upper 16 bits of i32, as f64; the upper ones with the sign. */
+static clv_value half(clv_graph *g, clv_value x, bool upper)
+{
+    clv_value by = clv_fill(g, CLV_I32, 0, NULL, upper ? 16 : UINT16_MAX);
+    return clv_cast(g, clv_pointwise(g, upper ? CLV_SHIFT_RIGHT_ARITHMETIC : CLV_AND, x, by), CLV_F64);
+}
+
+/* A product of i32 modulo 2^32: of halves, in f64, which is exact for up to 2^21 terms. */
+static clv_value whole_product(clv_graph *g, const char *text, clv_value x, clv_value y)
+{
+    clv_value a[] = {half(g, x, false), half(g, x, true)}, b[] = {half(g, y, false), half(g, y, true)};
+    clv_value low = clv_cast(g, clv_einsum(g, text, a[0], b[0]), CLV_I64);
+    clv_value high = clv_cast(g, clv_add(g, clv_einsum(g, text, a[0], b[1]), clv_einsum(g, text, a[1], b[0])), CLV_I64);
+    high = clv_pointwise(g, CLV_SHIFT_LEFT, high, clv_fill(g, CLV_I64, 0, NULL, 16));
+    return clv_cast(g, clv_add(g, low, high), CLV_I32);
+}
+
+/* Floats of two dtypes as of one: an algorithm's, which multiplies numbers of 16 bits, else the wider. */
+static void equal_dtypes(importer *im, const mlir_op *op, clv_value *x, clv_value *y)
+{
+    clv_dtype a = clv_graph_type(im->graph, *x).dtype, b = clv_graph_type(im->graph, *y).dtype;
+    bool narrow = mlir_find_attr(op->attrs, op->n_attrs, "algorithm") != NULL;
+    clv_dtype to = (clv_dtype_size(a) < clv_dtype_size(b)) == narrow ? a : b;
+    *x = clv_cast(im->graph, *x, to);
+    *y = clv_cast(im->graph, *y, to);
+}
+
 static clv_status dot_general(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
 {
     contraction a, b;
@@ -76,8 +103,15 @@ static clv_status dot_general(importer *im, const mlir_op *op, const imported *i
     append_free(result + n, &b, 'A', 'H');
     snprintf(text, sizeof text, "%s,%s->%s", a.letters, b.letters, result);
     clv_value x = imported_whole(im, &in[0]), y = imported_whole(im, &in[1]);
-    bool widened =
-        type.dtype == CLV_F32 && clv_dtype_size(in[0].type.dtype) == 2 && clv_dtype_is_float(in[0].type.dtype);
+    if (!clv_dtype_is_float(in[0].type.dtype)) {
+        if (in[0].type.dtype == CLV_I64 || in[1].type.dtype == CLV_I64 || type.dtype == CLV_I64)
+            return import_fail(im, op, err, CLV_EUNSUPPORTED, "of i64; valid: floats, i32, ui8");
+        x = whole_product(im->graph, text, clv_cast(im->graph, x, CLV_I32), clv_cast(im->graph, y, CLV_I32));
+        out[0] = imported_of(type, clv_cast(im->graph, x, type.dtype));
+        return CLV_OK;
+    }
+    equal_dtypes(im, op, &x, &y);
+    bool widened = type.dtype == CLV_F32 && clv_dtype_size(clv_graph_type(im->graph, x).dtype) == 2;
     clv_value product =
         widened ? clv_einsum_accumulate(im->graph, text, x, y, CLV_NONE, CLV_F32) : clv_einsum(im->graph, text, x, y);
     out[0] = imported_of(type, clv_cast(im->graph, product, type.dtype));

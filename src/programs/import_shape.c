@@ -32,6 +32,8 @@ static clv_status constant(importer *im, const mlir_op *op, const imported *in, 
         dense = op->attrs[i].kind == MLIR_DENSE ? &op->attrs[i] : dense;
     if (!dense)
         return import_fail(im, op, err, CLV_ESYNTAX, "no dense<...>");
+    if (op->result_types[0].unsigned_bits && dense->text[0] == '"')
+        return import_fail(im, op, err, CLV_EUNSUPPORTED, "bytes of %s", op->result_types[0].text);
     /* as many elements as are written: a splat of a large type has one */
     size_t elems = (size_t)clv_type_elems(&type), most = dense->length + 1, size = clv_dtype_size(type.dtype);
     if (elems > most && (dense->text[0] == '[' || (dense->text[0] == '"' && dense->length > 3 + 2 * size + 1)))

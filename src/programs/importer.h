@@ -86,6 +86,8 @@ struct clv_import {
     int n_constants, constant_capacity;
     kept_constant *constants; /* by id */
     import_faults faults;     /* found when it was last put into a graph */
+    int n_patterns, pattern_capacity;
+    clv_import_pattern_info *patterns;
 };
 
 typedef struct importer importer;
@@ -137,7 +139,7 @@ enum {
 const import_row *importer_find(const char *name);
 extern const import_row import_elementwise_rows[], import_shape_rows[], import_reduce_rows[], import_index_rows[],
     import_sharding_rows[], import_control_rows[], import_manual_rows[], import_collective_rows[],
-    import_hlo_sharding_rows[];
+    import_hlo_sharding_rows[], import_order_rows[];
 extern const import_row aten_elementwise_rows[], aten_shape_rows[], aten_create_rows[], aten_reduce_rows[],
     aten_product_rows[], aten_layer_rows[], aten_index_rows[];
 

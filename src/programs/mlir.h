@@ -19,6 +19,7 @@ typedef struct mlir_place {
 /* A type; `fault` says why no tensor of ours is of it ("ui32: ..."), NULL: `tensor` is it. */
 typedef struct mlir_type {
     clv_type tensor;
+    int unsigned_bits; /* of ui32 and ui64, which are held in i64, those of ui64 modulo 2^64; else 0 */
     const char *text, *fault;
     mlir_place at;
 } mlir_type;

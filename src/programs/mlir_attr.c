@@ -7,25 +7,30 @@
 
 /* ---- types ---- */
 
+/* The dtype that holds the values; unsigned ones are held in i64. */
 static const struct {
     const char *name;
     clv_dtype dtype;
-} dtypes[] = {{"f32", CLV_F32}, {"bf16", CLV_BF16}, {"f16", CLV_F16}, {"f64", CLV_F64},
-              {"i32", CLV_I32}, {"i64", CLV_I64},   {"i1", CLV_BOOL}, {"ui8", CLV_U8}};
+    int unsigned_bits;
+} dtypes[] = {{"f32", CLV_F32, 0},   {"bf16", CLV_BF16, 0}, {"f16", CLV_F16, 0}, {"f64", CLV_F64, 0},
+              {"i32", CLV_I32, 0},   {"i64", CLV_I64, 0},   {"i1", CLV_BOOL, 0}, {"ui8", CLV_U8, 0},
+              {"ui32", CLV_I64, 32}, {"ui64", CLV_I64, 64}};
 
-static bool find_dtype(clv_dtype *out, const char *text, size_t length)
+static bool find_dtype(mlir_type *out, const char *text, size_t length)
 {
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (strlen(dtypes[i].name) == length && memcmp(dtypes[i].name, text, length) == 0) {
-            *out = dtypes[i].dtype;
+            out->tensor.dtype = dtypes[i].dtype;
+            out->unsigned_bits = dtypes[i].unsigned_bits;
             return true;
         }
     return false;
 }
 
 /* "2x3xf32" into the type, or why not. */
-static const char *read_tensor(clv_type *out, const char *text)
+static const char *read_tensor(mlir_type *type, const char *text)
 {
+    clv_type *out = &type->tensor;
     for (; isdigit((unsigned char)*text) || *text == '?'; out->rank++) {
         char *end;
         if (*text == '?')
@@ -38,8 +43,8 @@ static const char *read_tensor(clv_type *out, const char *text)
         text = end + 1;
     }
     clv_error why;
-    if (!find_dtype(&out->dtype, text, strlen(text)))
-        return "a dtype that is not supported; valid: f32, bf16, f16, f64, i32, i64, i1, ui8";
+    if (!find_dtype(type, text, strlen(text)))
+        return "a dtype that is not supported; valid: f32, bf16, f16, f64, i32, i64, i1, ui8, ui32, ui64";
     return clv_shape_check(out->shape, out->rank, out->dtype, &why) == CLV_OK ? NULL : "more than 2^60 bytes";
 }
 
@@ -62,8 +67,8 @@ clv_status mlir_read_type(mlir_type *out, mlir_parser *p, clv_error *err)
     } else if (tensor)
         return mlir_unexpected(p, "'<' of a tensor", err);
     CLV_TRY(mlir_copy(&out->text, p, text, (size_t)(end - text), err));
-    out->fault = tensor ? read_tensor(&out->tensor, shape) : "no tensor";
-    if (!tensor && find_dtype(&out->tensor.dtype, out->text, strlen(out->text)))
+    out->fault = tensor ? read_tensor(out, shape) : "no tensor";
+    if (!tensor && find_dtype(out, out->text, strlen(out->text)))
         out->fault = NULL; /* of a number: "1 : i32" */
     return CLV_OK;
 }

@@ -3,6 +3,7 @@
 
     pip install -r requirements.txt && python make_stablehlo.py [NAME...]
 
+SUFFIX is appended to names: scan_remat_jax_0_9 is of JAX 0.9.2 (SUFFIX=_jax_0_9, in an environment with jax==0.9.2).
 NAME.mlir is jax.jit(f).lower(...).as_text(debug_info=True); NAME.safetensors has the inputs, by the names of the
 arguments, and the results of JAX on the CPU in f32, by the names of the results ("result[0]").
 """
@@ -22,6 +23,7 @@ from jax.sharding import NamedSharding, PartitionSpec as P
 from safetensors.numpy import save_file
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stablehlo")
+SUFFIX = os.environ.get("SUFFIX", "")
 PROGRAMS = {}
 B, S, M, H, K, V, F = 2, 6, 16, 4, 2, 13, 24
 
@@ -300,6 +302,47 @@ def moe():
 
 
 @program
+def grouped_attention():
+    def loss(p, x):
+        q, k, v = (jnp.einsum("bsm,mhd->bshd", x, p[n]) for n in "qkv")
+        y = jax.nn.dot_product_attention(q, k, v, is_causal=True)
+        return (jnp.einsum("bshd,hdm->bsm", y, p["o"]) ** 2).mean()
+
+    D = M // H
+    p = weights(q=(M, H, D), k=(M, K, D), v=(M, K, D), o=(H, D, M))
+    return jax.value_and_grad(loss), (p, weights(1, x=(B, S, M))["x"])
+
+
+@program
+def bf16_attention():
+    loss, arguments = grouped_attention()
+    return loss, jax.tree.map(lambda a: a.astype(jnp.bfloat16), arguments)
+
+
+@program
+def dropout():
+    def loss(p, key, step, x):
+        key = jax.random.fold_in(key, step)
+        h = jax.nn.relu(x @ p["up"])
+        h = jnp.where(jax.random.bernoulli(key, 0.75, h.shape), h / 0.75, 0)
+        return ((h @ p["down"]) ** 2).mean()
+
+    p = weights(up=(M, F), down=(F, M))
+    return jax.value_and_grad(loss), (p, jax.random.PRNGKey(7), jnp.int32(3), weights(1, x=(8, M))["x"])
+
+
+@program
+def sampling():
+    def f(x, ids):
+        values, best = jax.lax.top_k(x, 3)
+        chosen = jnp.where(jnp.cumsum(jax.nn.softmax(values), -1) <= 0.9, best, -1)
+        counts = jnp.cumsum(ids, 0)
+        return chosen, counts, ids @ ids.T, x[::-1, ::-1], jnp.sort(x, 0), jnp.argsort(-x, 1), jax.lax.cummax(x, 1)
+
+    return f, (weights(x=(6, 9))["x"], tokens(6, 9))
+
+
+@program
 def convolution():
     def f(x, w):
         return jax.lax.conv(x, w, (1, 1), "SAME")
@@ -323,7 +366,7 @@ def write(name):
     lowered = jitted.lower(*arguments)
     text = lowered.as_text(debug_info=True)
     text = re.sub(r'"/[^"]*/(make_\w+\.py|site-packages/[^"]*)"', r'"\1"', text)
-    with open(os.path.join(FOLDER, name + ".mlir"), "w") as file:
+    with open(os.path.join(FOLDER, name + SUFFIX + ".mlir"), "w") as file:
         file.write(text)
     main = text[text.index("@main(") :]
     arguments_text = main[: main.index("\n")]
@@ -336,9 +379,11 @@ def write(name):
     values = dict(zip(labels, flat))
     results = jitted(*arguments)
     values |= dict(zip(names("result", results), jax.tree.leaves(results)))
+    values = {k: np.int64(v) if getattr(v, "dtype", None) == jnp.uint32 else v for k, v in values.items()}
+    values = {k: np.float32(v) if getattr(v, "dtype", None) == jnp.bfloat16 else v for k, v in values.items()}
     save_file({k: np.array(v, order="C") for k, v in values.items()},
-              os.path.join(FOLDER, name + ".safetensors"))
-    os.chmod(os.path.join(FOLDER, name + ".safetensors"), 0o644)
+              os.path.join(FOLDER, name + SUFFIX + ".safetensors"))
+    os.chmod(os.path.join(FOLDER, name + SUFFIX + ".safetensors"), 0o644)
     print(name, len(text), sorted(set(re.findall(r"(?:stablehlo|chlo|sdy|mhlo)\.[a-z_]+", text))))
 
 

@@ -32,6 +32,7 @@ static bool parse(forward_args *a, clv_invocation *run)
             "program"),
         CLV_ALLOW_NONFINITE_OPTION(&a->job.allow_nonfinite),
         CLV_TRACE_OUT_OPTION(&a->job.trace_out, NULL, "write a trace of the run to FILE, for cleave trace"),
+        CLV_NO_PATTERNS_OPTION(&a->model.no_patterns),
         CLV_MODEL_RUN_OPTIONS(&a->model),
         CLV_LAYOUTS_OPTION(&a->model.mesh, "--rules"),
     };
@@ -42,7 +43,9 @@ static bool parse(forward_args *a, clv_invocation *run)
 static clv_status run_program(forward_args *a, double *seconds, clv_error *err)
 {
     clv_imported_run run;
-    const clv_import_options what = {.size = sizeof what, .gradients_of = a->job.gradients ? "" : NULL};
+    const clv_import_options what = {.size = sizeof what,
+                                     .gradients_of = a->job.gradients ? "" : NULL,
+                                     .no_patterns = a->model.no_patterns};
     if (a->job.trace_out)
         return clv_fail(err, CLV_EINVAL, "--trace-out has no effect on a program: it has its results");
     clv_status status = clv_imported_run_on(&run, &a->model, a->job.ids, 0, &what, err);

@@ -36,18 +36,35 @@ static void add_ops(clv_table *t, const clv_import *program)
     }
 }
 
-/* What the program takes on its own mesh, if it can be compiled, and what is wrong with its manual SPMD. */
-static clv_status add_memory(clv_table *t, clv_import *program, const clv_mesh *mesh, clv_error *err)
+/* Ops of the library that were recognised, and where they were not, as others read the inside. */
+static void add_patterns(clv_table *t, const clv_import *program)
 {
+    clv_import_pattern_info p = {.size = sizeof p};
+    clv_table_list(t, "patterns");
+    for (int i = 0; clv_import_pattern(program, i, &p, NULL) == CLV_OK && p.name; i++) {
+        clv_table_row(t);
+        clv_table_text(t, "pattern", p.name);
+        clv_table_text(t, "pass", p.gradient ? "gradient" : "forward");
+        clv_table_int(t, "recognised", p.recognised);
+        clv_table_int(t, "left_as_parts", p.left);
+        clv_table_text(t, "first_left", p.where ? p.where : "-");
+    }
+}
+
+/* What the program takes on its own mesh, if it can be compiled, and what is wrong with its manual SPMD. */
+static clv_status add_memory(clv_table *t, clv_import *program, const clv_mesh *mesh, bool no_patterns, clv_error *err)
+{
+    const clv_import_options how = {.size = sizeof how, .no_patterns = no_patterns};
     clv_program *compiled;
     char text[CLV_MESH_TEXT];
     clv_memory memory = {.size = sizeof memory};
-    CLV_TRY(clv_imported_compile(&compiled, program, mesh, NULL, NULL, err));
+    CLV_TRY(clv_imported_compile(&compiled, program, mesh, NULL, &how, err));
     clv_status status = clv_program_memory(compiled, &memory, err);
     clv_mesh_print(text, sizeof text, mesh);
     int functions = 0;
     while (clv_import_function(program, functions, NULL))
         functions++;
+    add_patterns(t, program);
     (void)clv_imported_add_faults(t, &(clv_imported_run){.program = program}, 0);
     clv_table_root(t);
     clv_table_int(t, "functions", functions);
@@ -64,11 +81,13 @@ clv_status command_import(clv_invocation *run, clv_error *err)
     clv_mesh_option option = {0};
     clv_mesh mesh;
     clv_import *program;
+    bool no_patterns = false;
     const clv_option options[] = {
         CLV_MODEL_ROW(&path, "FILE", ACCEPTED,
                       "StableHLO text, as jax.jit(f).lower(...).as_text() gives it, "
                       "or what torch.export.save writes",
                       .required = true),
+        CLV_NO_PATTERNS_OPTION(&no_patterns),
         CLV_MESH_OPTIONS(&option),
         CLV_LAYOUTS_OPTION(&option, NULL),
         CLV_FORMAT_OPTIONS(&run->format, "", "print JSON"),
@@ -81,7 +100,7 @@ clv_status command_import(clv_invocation *run, clv_error *err)
     add_ops(run->table, program);
     clv_status status = clv_imported_mesh(&mesh, &option, program, err);
     if (status == CLV_OK)
-        status = add_memory(run->table, program, &mesh, err);
+        status = add_memory(run->table, program, &mesh, no_patterns, err);
     clv_import_free(program);
     return status;
 }

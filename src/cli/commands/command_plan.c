@@ -5,6 +5,7 @@
 #include "cleave/text.h"
 #include "cli/command.h"
 #include "cli/evaluation/imported_run.h"
+#include "cli/evaluation/imported_search.h"
 #include "cli/parser/option_parser.h"
 #include "cli/output/messages.h"
 #include "cli/options/plan_target_options.h"
@@ -301,6 +302,16 @@ static clv_status search(clv_invocation *run, plan_args *a, clv_error *err)
     return status;
 }
 
+static clv_status search_program(clv_invocation *run, plan_args *a, clv_error *err)
+{
+    const clv_imported_search how = {a->search.devices, a->search.most, a->memory_limit};
+    clv_status status = clv_plan_option_read(&a->plan, err);
+    if (status == CLV_OK)
+        status = clv_imported_search_report(run, &a->plan, &how, err);
+    clv_machine_free(a->plan.machine);
+    return status;
+}
+
 clv_status command_plan(clv_invocation *run, clv_error *err)
 {
     plan_args a = {.plan = CLV_PLAN_OPTION_DEFAULTS};
@@ -313,8 +324,8 @@ clv_status command_plan(clv_invocation *run, clv_error *err)
     CLV_TRY(clv_inventory_read(&a.plan, a.search.inventory, err));
     if (a.plan.plan.batch == 0 && a.search.latency_limit == 0)
         a.plan.plan.batch = CLV_PLAN_BATCH;
-    if ((a.search.search || a.search.matrix) && clv_is_imported(a.plan.plan.model))
-        return clv_fail(err, CLV_EINVAL, "--search and --matrix are for models; a program states its shardings");
+    if (a.search.search && clv_is_imported(a.plan.plan.model))
+        return search_program(run, &a, err);
     if (a.search.search || a.search.matrix)
         return search(run, &a, err);
     if (run->format.wide && !a.all && !a.collectives && !clv_is_imported(a.plan.plan.model))

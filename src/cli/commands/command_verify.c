@@ -29,6 +29,7 @@ static bool parse(verify_args *a, clv_invocation *run)
 {
     const clv_option options[] = {
         CLV_MODEL_OPTION(&a->model.path, "PATH", "model folder: config.json and safetensors; or a program"),
+        CLV_NO_PATTERNS_OPTION(&a->model.no_patterns),
         CLV_OPT_VALUE(INTS, "--tp", &a->degrees, "LIST",
                       "degrees to compare (1,2,3,4); a single one is compared with 1", .min = 1,
                       .max = CLV_PLAN_MAX_RANKS, .conflicts_with = "--mesh"),
@@ -258,7 +259,8 @@ static clv_status verify_program(clv_table *t, bool *same, clv_imported_run *fir
     const clv_import_options what = {.size = sizeof what,
                                      .each_op = !a->against,
                                      .differences = !a->against,
-                                     .gradients_of = a->gradients ? "" : NULL};
+                                     .gradients_of = a->gradients ? "" : NULL,
+                                     .no_patterns = option.no_patterns};
     clv_status status = clv_imported_run_on(&own, &option, inputs, (uint64_t)a->seed, &what, err);
     if (status == CLV_OK)
         status = clv_imported_compare(&found, &own,

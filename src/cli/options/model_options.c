@@ -134,6 +134,9 @@ static void set_workload(clv_model_option *o)
 clv_status clv_model_option_resolve(clv_model_option *o, clv_error *err)
 {
     clv_model_options *to = &o->options;
+    if (o->no_patterns)
+        return clv_fail(err, CLV_EINVAL,
+                        "--no-patterns has no effect on a model; it is for programs of StableHLO text");
     CLV_TRY(clv_grad_reduce_dtype_read(&to->compile, &to->f32_gradients, o->grad_reduce_dtype, err));
     CLV_TRY(clv_hardware_option_open(&o->machine, o->hardware, NULL, err));
     to->compile.machine = o->machine;

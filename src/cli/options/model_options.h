@@ -16,6 +16,7 @@ typedef struct clv_model_option {
     clv_comm_option comm;
     int64_t threads; /* a rank's; 0: not given */
     const char *hardware, *grad_reduce_dtype;
+    bool no_patterns;            /* of a program of StableHLO text */
     bool every_process_runs_all; /* every process runs the model with all ranks */
     clv_plan_options workload;   /* what --rules auto finds rules for: rows, or the command, set mode, batch and seq;
                                     batch 0: it is refused. _resolve sets the rest */
@@ -30,6 +31,12 @@ void clv_model_missing_hint(char *out, size_t size, const char *value);
 #define CLV_MODEL_ROW(out_, value_, positional_, ...)                                                                  \
     CLV_OPT_INPUT("-m, --model", out_, value_, __VA_ARGS__, .positional = CLV_POSITIONAL_##positional_,                \
                   .missing_hint = clv_model_missing_hint)
+/* Of programs of StableHLO text. */
+#define CLV_NO_PATTERNS_OPTION(out_)                                                                                   \
+    CLV_OPT_FLAG("--no-patterns", out_,                                                                                \
+                 "of a program: its ops as they are; else attention, norms, activations and the cross-entropy are "    \
+                 "recognised in their parts",                                                                          \
+                 .advanced = true)
 #define CLV_MODEL_OPTION(out_, value_, help_) CLV_MODEL_ROW(out_, value_, ACCEPTED, help_, .required = true)
 #define CLV_DTYPE_OPTION(out_)                CLV_DTYPE_ROW(out_, "f32|bf16", "of weights and activations (f32)")
 #define CLV_QUANT_ROW(out_, help_)            CLV_OPT_ENUM("--quant", out_, "none|q8|q4", clv_quant_name, help_)

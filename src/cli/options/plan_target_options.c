@@ -30,11 +30,23 @@ clv_status clv_plan_option_read(clv_plan_option *o, clv_error *err)
     return CLV_OK;
 }
 
+const char *clv_options_of_program(const char *path, const char **what)
+{
+    *what = "a program of others";
+    return clv_is_imported(path)
+               ? "--no-patterns, --layouts, --grad, --mesh, -tp, --hardware, --software, --comm-dtype, --overlap, "
+                 "--max-implicit-bytes, --memory-limit, --collectives, --all, --show, --search, "
+                 "--devices, --most, --op, --dot, --json, --wide"
+               : NULL;
+}
+
 /* A program of others, whose shardings are its own, or those of --layouts; --grad: with gradients of its loss. */
 static clv_status compile_program(clv_program **out, clv_plan_option *o, clv_error *err)
 {
     clv_import *program;
-    const clv_import_options how = {.size = sizeof how, .gradients_of = o->plan.mode == CLV_PLAN_MODE_GRAD ? "" : NULL};
+    const clv_import_options how = {.size = sizeof how,
+                                    .gradients_of = o->plan.mode == CLV_PLAN_MODE_GRAD ? "" : NULL,
+                                    .no_patterns = o->no_patterns};
     CLV_TRY(clv_imported_read(&program, o->plan.model, o->mesh.layouts, err));
     clv_status status = clv_imported_mesh(&o->mesh.mesh, &o->mesh, program, err);
     if (status == CLV_OK)
@@ -65,6 +77,9 @@ clv_status clv_plan_option_compile(clv_program **out, clv_plan_option *o, clv_er
     CLV_TRY(clv_plan_option_read(o, err));
     if (clv_is_imported(plan->model))
         return compile_program(out, o, err);
+    if (o->no_patterns)
+        return clv_fail(err, CLV_EINVAL,
+                        "--no-patterns has no effect on a model; it is for programs of StableHLO text");
     apply_file(o);
     o->mesh.workload = plan;
     CLV_TRY(clv_mesh_option_read(&o->mesh, err));

@@ -12,6 +12,7 @@ typedef struct clv_plan_option {
     clv_mesh_option mesh;
     int64_t hosts, ranks_per_host; /* of --inventory; 0: the profile's */
     const char *hardware, *software, *grad_reduce_dtype;
+    bool no_patterns;     /* of a program of StableHLO text */
     clv_machine *machine; /* of --hardware; set by _read, freed by its caller */
 } clv_plan_option;
 
@@ -25,7 +26,8 @@ typedef struct clv_plan_option {
 #define CLV_PLAN_OPTIONS(o)                                                                                            \
     CLV_MODEL_ROW(&(o)->plan.model, "PATH", ACCEPTED,                                                                  \
                   "config.json, or its folder; no weights are read; or a program (StableHLO text, torch.export)",      \
-                  .conflicts_with = "--block"),                                                                        \
+                  .conflicts_with = "--block", .allows = clv_options_of_program),                                      \
+        CLV_NO_PATTERNS_OPTION(&(o)->no_patterns),                                                                     \
         CLV_OPT_ENUM("--block", &(o)->plan.block, "ffn|attention|gpt|llama", clv_plan_block_name,                      \
                      "one transformer block instead of a model"),                                                      \
         CLV_HIDDEN_OPTION(&(o)->plan.hidden, 1, 1 << 24, "M", "width of a block (256)"),                               \
@@ -60,6 +62,8 @@ typedef struct clv_plan_option {
                     "fail when a collective that no layout asks for moves more bytes; 0: no limit (0)",                \
                     .advanced = true)
 
+/* Options of plan and explain that have an effect on a program of StableHLO text; NULL: `path` names none. */
+const char *clv_options_of_program(const char *path, const char **what);
 /* Fills option->plan from the other fields, but for mesh and rules. */
 clv_status clv_plan_option_read(clv_plan_option *option, clv_error *err);
 /* The same with mesh and rules, and compiles it. */

@@ -10,7 +10,7 @@
 #include "cleave/text.h"
 #include "cli/output/table_internal.h"
 
-const char *const clv_table_list_scope[CLV_TABLE_LISTS] = {"[0]", "[1]", "[2]"};
+const char *const clv_table_list_scope[CLV_TABLE_LISTS] = {"[0]", "[1]", "[2]", "[3]"};
 
 clv_table *clv_table_new(const char *rows)
 {

@@ -33,7 +33,7 @@ void clv_table_row(clv_table *t);
 void clv_table_root(clv_table *t);
 /* Adds the numbers of the newest row to an earlier row with the same texts, if there is one, and removes it. */
 void clv_table_merge_row(clv_table *t);
-/* The following rows go to a further list (three at most), under `key`, printed below the others. */
+/* The following rows go to a further list (four at most), under `key`, printed below the others. */
 void clv_table_list(clv_table *t, const char *key);
 /* Text has this line above the newest list. */
 void clv_table_title(clv_table *t, const char *title);

@@ -6,7 +6,7 @@
 
 #include "cli/output/table.h"
 
-enum { CLV_TABLE_COLUMNS = 32, CLV_TABLE_LISTS = 3 };
+enum { CLV_TABLE_COLUMNS = 32, CLV_TABLE_LISTS = 4 };
 
 /* How a number reads in text. */
 typedef enum clv_table_unit {

@@ -707,6 +707,38 @@ static int check_conflicts(const parser *p, int i)
     return CLV_OPTIONS_RUN;
 }
 
+/* Those names of a list that the command has. */
+static void list_own(const parser *p, const char *list, char *out, size_t size)
+{
+    char name[NAME_SIZE];
+
+    out[0] = '\0';
+    for (const char *cursor = list; clv_option_next_name(&cursor, name);)
+        if (find(p, name) >= 0)
+            snprintf(out + strlen(out), size - strlen(out), "%s%s", out[0] ? ", " : "", name);
+}
+
+/* Options without an effect beside the value of option i. */
+static int check_allowed(const parser *p, int i)
+{
+    char own[1024];
+    const char *what = NULL;
+    const char *list = p->options[i].allows ? p->options[i].allows(*(const char **)p->options[i].out, &what) : NULL;
+
+    for (int k = 0; list && k < p->n; k++) {
+        const char *cursor = list;
+        char name[NAME_SIZE];
+        bool allowed = p->given[k][0] == '\0' || k == i;
+        while (!allowed && clv_option_next_name(&cursor, name))
+            allowed = find(p, name) == k;
+        if (!allowed) {
+            list_own(p, list, own, sizeof own);
+            return usage_error(p, "%s has no effect on %s; valid beside it: %s", p->given[k], what, own);
+        }
+    }
+    return CLV_OPTIONS_RUN;
+}
+
 static int check_all_conflicts(const parser *p)
 {
     int code = CLV_OPTIONS_RUN;
@@ -714,6 +746,9 @@ static int check_all_conflicts(const parser *p)
     for (int i = 0; i < p->n && code == CLV_OPTIONS_RUN; i++)
         if (p->given[i][0] != '\0')
             code = check_conflicts(p, i);
+    for (int i = 0; i < p->n && code == CLV_OPTIONS_RUN; i++)
+        if (p->given[i][0] != '\0')
+            code = check_allowed(p, i);
     return code;
 }
 

@@ -87,6 +87,8 @@ typedef struct clv_option {
     /* Writes what to add to the error when an input file does not exist, "; ...". NULL: nothing. */
     void (*missing_hint)(char *out, size_t size, const char *value);
     const char *conflicts_with; /* "--dot, --show": options that this one cannot be combined with */
+    /* The options that have an effect beside this value, and *what it is; NULL: all have. */
+    const char *(*allows)(const char *value, const char **what);
 } clv_option;
 
 /* Rows. The last arguments are the help text and, after it, further fields: "help", .advanced = true. */
