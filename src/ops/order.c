@@ -83,7 +83,7 @@ typedef struct sort_item {
     int32_t index;
 } sort_item;
 
-/* Whole numbers in the order of the elements; NaN above all. */
+/* Whole numbers in the order of the elements: of 0 and -0 the same; NaN above all. */
 static int64_t key_of(const clv_view *x, int64_t i)
 {
     int64_t bits;
@@ -92,7 +92,6 @@ static int64_t key_of(const clv_view *x, int64_t i)
     double value = clv_dtype_load(x->dtype, x->data, i);
     if (isnan(value))
         return INT64_MAX;
-    value = value == 0 ? 0 : value;
     memcpy(&bits, &value, sizeof bits);
     return bits < 0 ? INT64_MIN - bits : bits;
 }

@@ -692,26 +692,21 @@ clv_status clv_import_pattern(const clv_import *p, int i, clv_import_pattern_inf
     return clv_struct_copy_out(out, sizeof info, sizeof info, &info, __func__, err);
 }
 
-/* Puts the outputs of each op before those of differences, which are kept whatever is fused. Returns their number. */
-static int each_op_outputs_first(clv_graph *graph, int extra)
-{
-    int n = 0;
-    for (int i = 0; i < extra; i++) {
-        const clv_graph_output o = graph->outputs[i];
-        if (strncmp(o.name, "difference.", strlen("difference.")) == 0)
-            continue;
-        memmove(&graph->outputs[n + 1], &graph->outputs[n], (size_t)(i - n) * sizeof o);
-        graph->outputs[n++] = o;
-    }
-    return n;
-}
-
 /* Fused ops in place of their parts, into the caller's graph. */
 static clv_status add_patterns(clv_graph *to, importer *im, bool patterns, clv_error *err)
 {
     im->program->n_patterns = 0;
-    int extra = each_op_outputs_first(im->graph, im->graph->n_outputs - im->program->main->n_results);
+    int extra = im->graph->n_outputs - im->program->main->n_results;
     return import_patterns(to, im->graph, extra, patterns, count_pattern, im->program, err);
+}
+
+/* torch.export leaves ops whole; a manual region is planned as its collectives are stated. */
+static bool has_patterns(const clv_import *p)
+{
+    bool manual = false;
+    for (int i = 0; i < p->n_kinds; i++)
+        manual = manual || strcmp(p->kinds[i].name, "sdy.manual_computation") == 0;
+    return !p->module->archive && !manual;
 }
 
 clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program, const clv_import_options *options,
@@ -732,7 +727,7 @@ clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program, const clv
     im.gradients = how.gradients_of != NULL;
     if (!table || !states)
         return clv_fail_memory(err, "values", values * sizeof *table);
-    if (program->module->archive) { /* torch.export leaves ops whole */
+    if (!has_patterns(program)) {
         im.graph = graph;
         return build_program(&im, &how, err);
     }
