@@ -703,10 +703,10 @@ static clv_status add_patterns(clv_graph *to, importer *im, bool patterns, clv_e
 /* torch.export leaves ops whole; a manual region is planned as its collectives are stated. */
 static bool has_patterns(const clv_import *p)
 {
-    bool manual = false;
+    bool is_manual = false;
     for (int i = 0; i < p->n_kinds; i++)
-        manual = manual || strcmp(p->kinds[i].name, "sdy.manual_computation") == 0;
-    return !p->module->archive && !manual;
+        is_manual = is_manual || strcmp(p->kinds[i].name, "sdy.manual_computation") == 0;
+    return !p->module->archive && !is_manual;
 }
 
 clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program, const clv_import_options *options,
