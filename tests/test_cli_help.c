@@ -206,6 +206,8 @@ static int set_up(void **state)
         "\"max_position_embeddings\": 4096, \"rms_norm_eps\": 1e-5, \"hidden_act\": \"silu\"}");
     cli_shell("cp {g}/stablehlo/mlp.mlir {d}/base/step.mlir && cp {g}/stablehlo/mlp.safetensors "
               "{d}/base/values.safetensors");
+    cli_shell("cp {g}/torch_export/mlp.pt2 {d}/base/model.pt2 && cp {g}/torch_export/mlp.safetensors "
+              "{d}/base/batch.safetensors && echo '{\"layouts\": {\"up.weight\": \"model,_\"}}' > {d}/base/tp.json");
     cli_shell("cp {g}/esm/* {g}/tokenizer/esm_vocab/vocab.txt {d}/base/esm2");
     cli_expect(0, "",
                "train --text {d}/base/book.txt --layers 1 --hidden 32 --heads 8 --seq 16 --batch 1 --steps 2 --out "

@@ -64,8 +64,7 @@ static const struct clv_command commands[] = {
      "Examples:\n"
      "  cleave forward -m llama/ --ids ids.safetensors --grad --out ours.safetensors -tp 2 --sp\n"
      "  cleave forward -m step.mlir --inputs values.safetensors --out ours.safetensors --mesh data=2\n"
-     "  cleave forward -m model.pt2 --layouts tp.json --inputs values.safetensors --grad --out ours.safetensors -tp "
-     "2\n",
+     "  cleave forward -m model.pt2 --layouts tp.json --inputs batch.safetensors --grad --out grad.safetensors\n",
      command_forward, NULL, true},
     {"generate", "generate text from a prompt",
      "Streams the prompt and the generated text to stdout. Greedy text is the same at every -tp. Prompts of a file are "
