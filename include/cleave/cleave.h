@@ -35,6 +35,7 @@
 #include "cleave/forward.h"
 #include "cleave/generate.h"
 #include "cleave/graph.h"
+#include "cleave/export.h"
 #include "cleave/import.h"
 #include "cleave/job.h"
 #include "cleave/layout.h"

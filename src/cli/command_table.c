@@ -46,6 +46,13 @@ static const struct clv_command commands[] = {
      "  cleave explain -m step.mlir --mesh data=2\n"
      "  cleave explain --block ffn --mesh X=2,Y=4 --rules gspmd-2d --dot | dot -Tsvg > ffn.svg\n",
      command_explain, NULL, false},
+    {"export", "write a graph or its layout for other frameworks",
+     "--stablehlo writes the graph of a model, a block or a program as StableHLO text with Shardy's mesh and shardings, "
+     "which JAX compiles; attention, norms, cross-entropy and the optimizer are written as their parts. Arguments are "
+     "inputs and state, results are outputs and new state, by name (docs/programs.md).\n\n"
+     "Examples:\n"
+     "  cleave export --stablehlo --block gpt --grad --mesh data=2,model=2 --out block.mlir\n",
+     command_export, NULL, false},
     {"flight", "diagnose a stuck run from its flight recorders",
      "Every rank records its last 256 instructions. A command whose ranks are stuck (a deadline passed, a process was "
      "lost) writes them to one file per process, and prints the path; with --flight-recorder FILE it always does, at "

@@ -3,6 +3,7 @@
  */
 #include "cli/options/plan_target_options.h"
 
+#include "cleave/export.h"
 #include "cli/evaluation/imported_run.h"
 
 /* The options of a training step, where one is planned. */
@@ -30,14 +31,22 @@ clv_status clv_plan_option_read(clv_plan_option *o, clv_error *err)
     return CLV_OK;
 }
 
-/* A program of StableHLO text, whose shardings are its own. */
+/* The graph of a program of StableHLO text, whose shardings are its own. */
+static clv_status program_graph(clv_graph **out, clv_plan_option *o, clv_import *program, clv_error *err)
+{
+    CLV_TRY(clv_imported_mesh(&o->mesh.mesh, &o->mesh, program, err));
+    return clv_imported_graph(out, program, &o->mesh.mesh, false, err);
+}
+
 static clv_status compile_program(clv_program **out, clv_plan_option *o, clv_error *err)
 {
     clv_import *program;
+    clv_graph *graph = NULL;
     CLV_TRY(clv_imported_read(&program, o->plan.model, err));
-    clv_status status = clv_imported_mesh(&o->mesh.mesh, &o->mesh, program, err);
+    clv_status status = program_graph(&graph, o, program, err);
     if (status == CLV_OK)
-        status = clv_imported_compile(out, program, &o->mesh.mesh, &o->plan.compile, false, err);
+        status = clv_compile(out, graph, &o->plan.compile, err);
+    clv_graph_free(graph);
     clv_import_free(program);
     return status;
 }
@@ -58,12 +67,10 @@ static clv_status set_hosts(clv_plan_option *o, clv_error *err)
     return status;
 }
 
-clv_status clv_plan_option_compile(clv_program **out, clv_plan_option *o, clv_error *err)
+/* Mesh and rules of a model or block. */
+static clv_status read_target(clv_plan_option *o, clv_error *err)
 {
     clv_plan_options *plan = &o->plan;
-    CLV_TRY(clv_plan_option_read(o, err));
-    if (clv_is_imported(plan->model))
-        return compile_program(out, o, err);
     apply_file(o);
     o->mesh.workload = plan;
     CLV_TRY(clv_mesh_option_read(&o->mesh, err));
@@ -71,5 +78,40 @@ clv_status clv_plan_option_compile(clv_program **out, clv_plan_option *o, clv_er
     plan->mesh = &o->mesh.mesh;
     plan->rules = o->mesh.rules ? &o->mesh.axis_rules : NULL;
     plan->sp = o->mesh.sp;
-    return clv_plan_compile(out, plan, err);
+    return CLV_OK;
+}
+
+clv_status clv_plan_option_compile(clv_program **out, clv_plan_option *o, clv_error *err)
+{
+    CLV_TRY(clv_plan_option_read(o, err));
+    if (clv_is_imported(o->plan.model))
+        return compile_program(out, o, err);
+    CLV_TRY(read_target(o, err));
+    return clv_plan_compile(out, &o->plan, err);
+}
+
+static clv_status export_program(char **out, clv_plan_option *o, clv_error *err)
+{
+    clv_import *program;
+    clv_graph *graph = NULL;
+    CLV_TRY(clv_imported_read(&program, o->plan.model, err));
+    clv_status status = program_graph(&graph, o, program, err);
+    if (status == CLV_OK)
+        status = clv_export_stablehlo(out, NULL, graph, clv_import_constant, program, err);
+    clv_graph_free(graph);
+    clv_import_free(program);
+    return status;
+}
+
+clv_status clv_plan_option_stablehlo(char **out, clv_plan_option *o, clv_error *err)
+{
+    clv_graph *graph;
+    CLV_TRY(clv_plan_option_read(o, err));
+    if (clv_is_imported(o->plan.model))
+        return export_program(out, o, err);
+    CLV_TRY(read_target(o, err));
+    CLV_TRY(clv_plan_graph(&graph, &o->plan, err));
+    clv_status status = clv_export_stablehlo(out, NULL, graph, NULL, NULL, err);
+    clv_graph_free(graph);
+    return status;
 }

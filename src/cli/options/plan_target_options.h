@@ -62,3 +62,5 @@ typedef struct clv_plan_option {
 clv_status clv_plan_option_read(clv_plan_option *option, clv_error *err);
 /* The same with mesh and rules, and compiles it. */
 clv_status clv_plan_option_compile(clv_program **out, clv_plan_option *option, clv_error *err);
+/* Its graph as StableHLO text, freed by the caller. */
+clv_status clv_plan_option_stablehlo(char **out, clv_plan_option *option, clv_error *err);
