@@ -268,16 +268,6 @@ static clv_status put_op(exporter *ex, const clv_op *op, clv_error *err)
     return CLV_OK;
 }
 
-/* Whether a layout is one that Shardy has. */
-static clv_status check_layouts(const clv_graph *g, clv_error *err)
-{
-    for (int v = 1; v < g->n_values; v++)
-        if (g->values[v].stated && clv_layout_is_partial(&g->values[v].layout))
-            return clv_fail(err, CLV_EUNSUPPORTED, "%s: its layout is partial, which no sharding of an argument is",
-                            clv_graph_name_of(g, v));
-    return CLV_OK;
-}
-
 static clv_status write_module(exporter *ex, const char *constants, clv_error *err)
 {
     const clv_mesh *mesh = &ex->graph->mesh;
@@ -338,7 +328,6 @@ clv_status clv_export_stablehlo(char **out, size_t *size, const clv_graph *graph
     memory_file text = {0};
     CLV_TRY(clv_require(out && graph, __func__, "out and graph", err));
     CLV_TRY(clv_graph_status(graph, err));
-    CLV_TRY(check_layouts(graph, err));
     CLV_FREED exported *values = calloc((size_t)graph->n_values + 1, sizeof *values);
     exporter ex = {.graph = graph, .values = values, .n = 1};
     if (!values)
