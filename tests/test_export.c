@@ -122,9 +122,9 @@ static const tensor *find(const tensor *list, int n, const char *name)
 /* ---- there and back ---- */
 
 /* |got - want| <= tolerance of the largest element. */
-static void compare(const char *what, const char *name, const clv_type *type, const void *got, const void *want)
+static void compare(const char *what, double tolerance, const char *name, const clv_type *type, const void *got,
+                    const void *want)
 {
-    const double tolerance = clv_dtype_size(type->dtype) == 2 ? 2e-2 : 1e-5;
     double most = 1e-2;
     for (int64_t i = 0; i < clv_type_elems(type); i++)
         if (isfinite(clv_dtype_load(type->dtype, want, i)))
@@ -137,7 +137,7 @@ static void compare(const char *what, const char *name, const clv_type *type, co
 }
 
 /* Runs the text with the graph's values, and compares every result. Returns the number of results. */
-static int run_text(const char *what, const char *text, const running *graph)
+static int run_text(const char *what, const char *text, const running *graph, double tolerance)
 {
     static running again;
     clv_import *read = NULL;
@@ -166,7 +166,7 @@ static int run_text(const char *what, const char *text, const running *graph)
         const char *name = again.out[i].name;
         const tensor *want = find(graph->out, graph->n_out, strncmp(name, "new.", 4) == 0 ? name + 4 : name);
         assert_true(clv_type_equal(&want->type, &again.out[i].type));
-        compare(what, name, &want->type, again.out[i].data, want->data);
+        compare(what, tolerance, name, &want->type, again.out[i].data, want->data);
     }
     stop(&again);
     clv_graph_free(made);
@@ -174,7 +174,7 @@ static int run_text(const char *what, const char *text, const running *graph)
     return n_outputs;
 }
 
-static int round_trip(const char *what, clv_graph *graph)
+static int round_trip_within(double tolerance, const char *what, clv_graph *graph)
 {
     static running ours;
     clv_error err = {0};
@@ -186,11 +186,16 @@ static int round_trip(const char *what, clv_graph *graph)
     assert_int_equal(size, strlen(text));
     start(&ours, graph, NULL, NULL);
     run(&ours, false);
-    int n = run_text(what, text, &ours);
+    int n = run_text(what, text, &ours, tolerance);
     stop(&ours);
     free(text);
     clv_graph_free(graph);
     return n;
+}
+
+static int round_trip(const char *what, clv_graph *graph)
+{
+    return round_trip_within(1e-5, what, graph);
 }
 
 /* ---- models and blocks ---- */
@@ -239,7 +244,7 @@ static void test_models(void **state)
         round_trip("decoding", planned(decode, "model=2", "megatron"));
     }
     clv_plan_options half = {.model = golden_path("%s", "llama"), .batch = 2, .seq = 6, .dtype = CLV_BF16};
-    round_trip("bf16", planned(half, "data=2", "zero1"));
+    round_trip_within(2e-2, "bf16", planned(half, "data=2", "zero1"));
 }
 
 /* ---- ops ---- */
@@ -358,7 +363,7 @@ static void test_optimizers(void **state)
         clv_adamw(g, p[0], d, lr, step, &(clv_adamw_options){.weight_decay = 0.1, .grad_scale = scale});
         clv_sgd(g, p[1], d, lr, &(clv_sgd_options){.weight_decay = 0.1});
         clv_lion(g, p[2], d, lr, &(clv_lion_options){.grad_scale = scale});
-        assert_true(round_trip("optimizers", g) >= 7);
+        assert_true(round_trip_within(i ? 1e-2 : 1e-5, "optimizers", g) >= 7);
     }
 }
 
@@ -377,7 +382,7 @@ static void test_programs(void **state)
         must(clv_export_stablehlo(&text, NULL, g, clv_import_constant, read, &err), &err);
         start(&ours, g, clv_import_constant, read);
         run(&ours, true);
-        assert_int_equal(run_text(programs[i], text, &ours), ours.n_out);
+        assert_int_equal(run_text(programs[i], text, &ours, 1e-5), ours.n_out);
         stop(&ours);
         free(text);
         clv_graph_free(g);
