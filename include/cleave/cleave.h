@@ -2,7 +2,7 @@
  *
  * From a folder to results: model.h, then generate.h, embed.h, score.h, forward.h, train.h. From ops to a running
  * program: graph.h, op.h, nn.h and rules.h, then program.h (machine.h), session.h; by hand: spmd.h. What layouts cost:
- * plan.h. Programs of others, as StableHLO text: import.h. Over several processes: job.h; what they did last: flight.h;
+ * plan.h. Programs of others, and graphs for others, as StableHLO text: import.h, export.h; layouts: formats.h. Over several processes: job.h; what they did last: flight.h;
  * when: trace.h. What tensors are and where they live: dtype.h, mesh.h, layout.h, reshard.h.
  *
  * **Structs.** A struct that may grow begins with `size_t size`: sizeof the struct, or 0 for the struct as version 1.0
@@ -30,12 +30,13 @@
 #include "cleave/dtype.h"
 #include "cleave/embed.h"
 #include "cleave/evaluate.h"
+#include "cleave/export.h"
 #include "cleave/family.h"
 #include "cleave/flight.h"
+#include "cleave/formats.h"
 #include "cleave/forward.h"
 #include "cleave/generate.h"
 #include "cleave/graph.h"
-#include "cleave/export.h"
 #include "cleave/import.h"
 #include "cleave/job.h"
 #include "cleave/layout.h"

@@ -6,6 +6,7 @@
 typedef struct export_args {
     clv_plan_option plan;
     bool stablehlo;
+    clv_layout_format format;
     const char *out;
 } export_args;
 
@@ -14,6 +15,9 @@ static bool parse(export_args *a, clv_invocation *run)
     const clv_option options[] = {
         CLV_PLAN_OPTIONS(&a->plan),
         CLV_OPT_FLAG("--stablehlo", &a->stablehlo, "the graph as StableHLO text"),
+        CLV_OPT_ENUM("--as", &a->format, "jax|dtensor|shardy|megatron", clv_layout_format_name,
+                     "the layout: a mesh with PartitionSpecs, a parallelize_plan, sdy.sharding, or flags",
+                     .conflicts_with = "--stablehlo"),
         CLV_OUT_OPTION(&a->out, "FILE", FILE, "the file to write (standard output)"),
     };
     return CLV_PARSE(run, options);
@@ -35,9 +39,16 @@ clv_status command_export(clv_invocation *run, clv_error *err)
     char *text = NULL;
     if (!parse(&a, run))
         return CLV_OK;
-    if (!a.stablehlo)
-        return clv_fail(err, CLV_EINVAL, "what is to be written? valid: --stablehlo");
-    clv_status status = clv_plan_option_stablehlo(&text, &a.plan, err);
+    if (!a.stablehlo && !a.format)
+        return clv_fail(err, CLV_EINVAL, "give --stablehlo, or --as jax|dtensor|shardy|megatron");
+    CLV_TRY(clv_plan_option_import(&a.plan, err));
+    clv_error why = {0};
+    clv_status status = a.stablehlo ? clv_plan_option_stablehlo(&text, &a.plan, &why)
+                                    : clv_plan_option_layouts(&text, a.format, &a.plan, &why);
+    if (status == CLV_EUNSUPPORTED) /* what is asked for has no such form */
+        status = clv_fail(err, CLV_EINVAL, "%s", why.message);
+    else if (status != CLV_OK && err)
+        *err = why;
     clv_machine_free(a.plan.machine);
     if (status == CLV_OK)
         status = write(&a, text, err);

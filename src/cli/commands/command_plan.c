@@ -301,9 +301,10 @@ static clv_status search(clv_invocation *run, plan_args *a, clv_error *err)
 clv_status command_plan(clv_invocation *run, clv_error *err)
 {
     plan_args a = {.plan = CLV_PLAN_OPTION_DEFAULTS};
-    a.plan.plan.batch = 0;
     if (!parse(&a, run))
         return CLV_OK;
+    CLV_TRY(clv_plan_option_import(&a.plan, err));
+    a.virtual_stages = a.virtual_stages ? a.virtual_stages : a.plan.virtual_stages;
     if (a.plan.hardware && strcmp(a.plan.hardware, "list") == 0)
         return clv_hardware_table_new(&run->table, err);
     CLV_TRY(clv_plan_search_check(&a.search, clv_mesh_option_is_auto(&a.plan.mesh), err));
