@@ -89,7 +89,7 @@ def loss(p, ids, labels, lay):
 
 
 def case(preset, mesh_text, folder, weights, ids, want):
-    layout = os.path.join(folder, "layout.py")
+    layout = folder + ".layout.py"
     cleave("export", "--as", "jax", "-m", folder, "--mesh", mesh_text, "--rules", preset, "--out", layout)
     layout = runpy.run_path(layout)
     mesh = layout["make_mesh"]()
@@ -117,10 +117,12 @@ def case(preset, mesh_text, folder, weights, ids, want):
 
 
 def main():
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as around:
+        folder = os.path.join(around, "model")
+        os.mkdir(folder)
         weights = make_model(folder)
         ids = np.random.default_rng(1).integers(0, V, (B, S)).astype(np.int32)
-        path, out = os.path.join(folder, "ids.safetensors"), os.path.join(folder, "ours.safetensors")
+        path, out = os.path.join(around, "ids.safetensors"), os.path.join(around, "ours.safetensors")
         save_file({"ids": ids}, path)
         cleave("forward", "-m", folder, "--ids", path, "--grad", "--out", out)
         want = load_file(out)
