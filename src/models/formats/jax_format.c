@@ -51,13 +51,12 @@ static bool fits_stored(const clv_format_tensor *t, const clv_layout *layout)
     return true;
 }
 
-/* The spec of the stored tensor where it has one, else of its view. */
-static clv_status spec_of(json_t **out, const clv_format_tensor *t, const clv_layout *layout, bool *viewed,
+/* The spec of the stored tensor, or of its view. */
+static clv_status spec_of(json_t **out, const clv_format_tensor *t, const clv_layout *layout, bool viewed,
                           const clv_mesh *mesh, clv_error *err)
 {
     clv_layout stored = clv_layout_replicated(t->stored_rank);
-    *viewed = !fits_stored(t, layout);
-    if (*viewed)
+    if (viewed)
         return clv_format_spec(out, t->name, t->rank, t->shape, layout, mesh, err);
     for (int d = 0; d < t->rank; d++) {
         const clv_subaxis *subs;
@@ -73,20 +72,20 @@ static clv_status spec_of(json_t **out, const clv_format_tensor *t, const clv_la
 static clv_status put_tensor(json_t *specs, json_t *views, json_t *optimizer, const clv_format_tensor *t,
                              const clv_mesh *mesh, clv_error *err)
 {
-    json_t *spec, *shape = json_array(), *moments;
-    bool viewed, unused;
-    clv_status status = spec_of(&spec, t, &t->layout, &viewed, mesh, err);
-    for (int d = 0; d < t->rank; d++)
-        json_array_append_new(shape, json_integer(t->shape[d]));
-    if (status == CLV_OK && viewed)
-        json_object_set(views, t->name, shape);
-    json_decref(shape);
-    if (status == CLV_OK)
-        json_object_set_new(specs, t->name, spec);
-    if (status != CLV_OK || clv_layout_equal(&t->layout, &t->optimizer))
-        return status;
-    CLV_TRY(spec_of(&moments, t, &t->optimizer, &unused, mesh, err));
-    json_object_set_new(optimizer, t->name, moments);
+    const bool viewed = !fits_stored(t, &t->layout) || !fits_stored(t, &t->optimizer);
+    json_t *spec;
+    CLV_TRY(spec_of(&spec, t, &t->layout, viewed, mesh, err));
+    json_object_set_new(specs, t->name, spec);
+    if (viewed) {
+        json_t *shape = json_array();
+        for (int d = 0; d < t->rank; d++)
+            json_array_append_new(shape, json_integer(t->shape[d]));
+        json_object_set_new(views, t->name, shape);
+    }
+    if (clv_layout_equal(&t->layout, &t->optimizer))
+        return CLV_OK;
+    CLV_TRY(spec_of(&spec, t, &t->optimizer, viewed, mesh, err));
+    json_object_set_new(optimizer, t->name, spec);
     return CLV_OK;
 }
 
@@ -318,6 +317,14 @@ static clv_status verify(const clv_axis_rules *rules, const clv_mesh *mesh, cons
     return CLV_OK;
 }
 
+/* Queries, keys and values in one tensor are split alike. */
+static clv_status note_fused(clv_axis_rules *rules, const clv_format_tensor *t, const clv_mesh *mesh, clv_error *err)
+{
+    const int *axis;
+    const int n = t->row->of > 0 ? clv_format_axes(&axis, rules, CLV_HEADS) : 0;
+    return n ? clv_format_note(rules, CLV_KV_HEADS, axis, n, t->name, mesh, err) : CLV_OK;
+}
+
 clv_status clv_jax_read(clv_axis_rules *out, const clv_mesh *mesh, const json_t *document,
                         const clv_format_model *model, const char *where, clv_error *err)
 {
@@ -340,9 +347,9 @@ clv_status clv_jax_read(clv_axis_rules *out, const clv_mesh *mesh, const json_t 
         if (spec)
             CLV_TRY(read_parameter_spec(&layouts[i], spec, t, viewed, mesh, err));
         CLV_TRY(note_layout(&rules, &layouts[i], t->names, t->name, mesh, err));
+        CLV_TRY(note_fused(&rules, t, mesh, err));
         if (of_moments) {
-            CLV_TRY(read_parameter_spec(&split, of_moments, t, viewed && json_array_size(of_moments) > (size_t)t->stored_rank,
-                                        mesh, err));
+            CLV_TRY(read_parameter_spec(&split, of_moments, t, viewed, mesh, err));
             note_optimizer(&rules, &split, &layouts[i], mesh);
         }
     }
