@@ -204,6 +204,8 @@ static void test_megatron_flags(void **state)
     expect_mesh("--world-size 8 --use-megatron-fsdp --data-parallel-sharding-strategy optim", "data=8", "zero1");
     expect_mesh("--world-size 8 --use-torch-fsdp2 --tensor-model-parallel-size 2", "data=4,model=2", "imported");
     expect_mesh("--world-size 4 --bf16", "data=4", "dp");
+    expect_mesh("--pipeline-model-parallel-size 2", "pipe=2", "");
+    expect_mesh("--bf16", "model=1", "");
     clv_read_layouts read = read_text("--world-size 8 --micro-batch-size 2 --recompute-activations "
                                       "--num-virtual-stages-per-pipeline-rank 3",
                                       NULL);
@@ -277,6 +279,7 @@ static void test_refused_texts(void **state)
     refuse_read("--tensor-model-parallel-size", CLV_EFORMAT, "needs a value");
     refuse_read("--tensor-model-parallel-size many", CLV_EFORMAT, "whole number");
     refuse_read("--tensor-modle-parallel-size 2", CLV_EINVAL, "--tensor-modle-parallel-size is not known");
+    refuse_read("--lr 1e-4", CLV_EFORMAT, "no flag says a layout");
     refuse_read("--world-size 6 --tensor-model-parallel-size 4", CLV_EINVAL, "6 ranks are no multiple");
     refuse_read("--recompute-granularity all", CLV_EINVAL, "valid: full, selective");
     refuse_read("--recompute-granularity full --recompute-num-layers 4", CLV_EUNSUPPORTED, "of each layer");

@@ -48,7 +48,7 @@ clv_status clv_plan_option_import(clv_plan_option *o, clv_error *err)
         o->mesh.saved = read.plan;
         clv_mesh_print(o->mesh.file_mesh, sizeof o->mesh.file_mesh, &read.plan.mesh);
         o->mesh.text = o->mesh.file_mesh;
-        o->mesh.rules = o->mesh.saved.rules.name;
+        o->mesh.rules = read.plan.rules.name[0] ? o->mesh.saved.rules.name : NULL;
         o->virtual_stages = read.virtual_stages;
         apply_file(o);
     }

@@ -141,9 +141,9 @@ static const struct {
 /* Flags that say where tensors are; others are passed over. */
 static bool is_of_layout(const char *flag)
 {
-    static const char *const beginnings[] = {"--tensor-model", "--pipeline-model", "--context-parallel", "--expert-",
-                                             "--sequence-par", "--recompute",      "--data-parallel",    "--decoder-",
-                                             "--encoder-",     "--num-layers-per-virtual"};
+    static const char *const beginnings[] = {"--tensor-",    "--pipeline-",  "--context-", "--expert-",
+                                             "--sequence-",  "--recompute",  "--data-",    "--decoder-",
+                                             "--encoder-",   "--num-layers-per-virtual"};
     for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
         if (strncmp(flag, beginnings[i], strlen(beginnings[i])) == 0)
             return true;
@@ -185,16 +185,21 @@ static clv_status read_value(flags *f, size_t i, char **at, clv_error *err)
 
 static clv_status read_flags(flags *f, char *text, clv_error *err)
 {
+    int n = 0;
     for (char *word; (word = next_word(&text)) != NULL;) {
         size_t i = 0;
         while (i < sizeof known / sizeof *known && strcmp(known[i].name, word) != 0)
             i++;
+        n += i < sizeof known / sizeof *known;
         if (i < sizeof known / sizeof *known)
             CLV_TRY(read_value(f, i, &text, err));
         else if (strncmp(word, "--", 2) == 0 && is_of_layout(word))
             return clv_fail(err, CLV_EINVAL, "%.80s is not known; the flags of layouts that are: %s, %s, %s, ...", word,
                             known[0].name, known[1].name, known[2].name);
     }
+    if (n == 0)
+        return clv_fail(err, CLV_EFORMAT, "no flag says a layout; flags that do: %s, %s, %s, ...", known[0].name,
+                        known[1].name, known[2].name);
     return CLV_OK;
 }
 
@@ -234,7 +239,7 @@ static clv_status make_meshes(clv_mesh *whole, clv_mesh *ruled, const flags *f, 
                          (long long)axes[i].size);
             }
     CLV_TRY(clv_mesh_parse(whole, text[0][0] ? text[0] : "model=1", err));
-    return clv_mesh_parse(ruled, text[1][0] ? text[1] : "model=1", err);
+    return text[1][0] ? clv_mesh_parse(ruled, text[1], err) : CLV_OK;
 }
 
 static bool has_axis(const clv_mesh *mesh, const char *name)
@@ -296,7 +301,7 @@ static clv_status read_recompute(clv_recompute *out, const flags *f, clv_error *
 clv_status clv_megatron_read(clv_read_layouts *out, const char *text, size_t size, clv_error *err)
 {
     flags f = {0};
-    clv_mesh ruled;
+    clv_mesh ruled = {0};
     int64_t dp;
     CLV_FREED char *words = strndup(text, size);
     if (!words)
@@ -304,7 +309,8 @@ clv_status clv_megatron_read(clv_read_layouts *out, const char *text, size_t siz
     CLV_TRY(read_flags(&f, words, err));
     clv_saved_plan *plan = &out->plan;
     CLV_TRY(make_meshes(&plan->mesh, &ruled, &f, &dp, err));
-    CLV_TRY(make_rules(&plan->rules, &f, &ruled, err));
+    if (ruled.n_axes > 0) /* else no rules are needed */
+        CLV_TRY(make_rules(&plan->rules, &f, &ruled, err));
     for (int r = 0; r < plan->rules.n; r++)
         CLV_TRY(move_axes(plan->rules.rule[r].axis, plan->rules.rule[r].n_axes, &plan->mesh, &ruled, err));
     CLV_TRY(move_axes(plan->rules.optimizer, plan->rules.n_optimizer, &plan->mesh, &ruled, err));
