@@ -10,8 +10,9 @@ static char said[CLI_OUTPUT], again[CLI_OUTPUT];
 /* What is written is a program, and its results are the model's. */
 static void test_stablehlo(void **state)
 {
-    cli_expect(0, "", "export --stablehlo --block gpt --hidden 16 --heads 2 --seq 4 --grad --mesh data=2,model=2 --out "
-                      "{d}/block.mlir");
+    cli_expect(0, "",
+               "export --stablehlo --block gpt --hidden 16 --heads 2 --seq 4 --grad --mesh data=2,model=2 --out "
+               "{d}/block.mlir");
     cli_expect(0, "d.mlp.down.weight", "import {d}/block.mlir");
     cli_expect(0, "none", "verify -m {d}/block.mlir --mesh data=2,model=2");
     cli_expect(0, "", "export --stablehlo -m {g}/llama -tp 2 --batch 2 --seq 4 --out {d}/step.mlir");
@@ -50,7 +51,8 @@ static void test_import(void **state)
                      0);
     assert_string_equal(said, again);
     cli_expect(0, "planned, not run: 2 stages",
-               "plan -m {g}/llama --import '--pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 4 --seq-length 8'");
+               "plan -m {g}/llama --import '--pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size "
+               "4 --seq-length 8'");
     cli_expect(0, "over model", "explain -m {g}/llama --seq 8 --import '--tensor-model-parallel-size 2' --json");
     cli_expect(0, "--sequence-parallel\n",
                "export --as megatron -m {g}/llama --import '--tensor-model-parallel-size 2 --sequence-parallel'");

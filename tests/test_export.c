@@ -254,7 +254,11 @@ static clv_value named(clv_graph *g, const char *name, clv_dtype dtype, int rank
     return clv_input(g, name, dtype, rank, shape, NULL);
 }
 
-#define SHAPE(...) sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]){__VA_ARGS__}
+#define SHAPE(...)                                                                                                     \
+    sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[])                                                    \
+    {                                                                                                                  \
+        __VA_ARGS__                                                                                                    \
+    }
 
 /* The value, and gradients by n others, as outputs. */
 static void put(clv_graph *g, const char *name, clv_value y, const clv_value *wrt, int n)
@@ -272,8 +276,8 @@ static void put(clv_graph *g, const char *name, clv_value y, const clv_value *wr
 
 static void test_elementwise(void **state)
 {
-    static const clv_unary_kind unary[] = {CLV_EXP,  CLV_TANH, CLV_SIGMOID, CLV_GELU,  CLV_GELU_TANH,
-                                           CLV_SILU, CLV_RELU, CLV_NEG,     CLV_RSQRT, CLV_LOG, CLV_SQRT};
+    static const clv_unary_kind unary[] = {CLV_EXP,  CLV_TANH, CLV_SIGMOID, CLV_GELU, CLV_GELU_TANH, CLV_SILU,
+                                           CLV_RELU, CLV_NEG,  CLV_RSQRT,   CLV_LOG,  CLV_SQRT};
     static const clv_binary_kind binary[] = {CLV_ADD, CLV_SUB, CLV_MUL, CLV_DIV, CLV_MAXIMUM, CLV_MINIMUM};
     clv_graph *g = must_graph("x=2");
     clv_value a = named(g, "a", CLV_F32, SHAPE(2, 3, 4)), b = named(g, "b", CLV_F32, SHAPE(3, 1));

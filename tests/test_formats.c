@@ -1,5 +1,6 @@
-/* test_formats.c - layouts in the words of JAX, PyTorch, Shardy and Megatron: written and read back, the same rules; what
- * others wrote; and what is refused, with the reason. */
+/* test_formats.c - layouts in the words of JAX, PyTorch, Shardy and Megatron: written and read back, the same rules;
+ * what others wrote; and what is refused, with the reason.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,8 +124,9 @@ static void test_families(void **state)
     static const char *const configs[] = {gpt2, bert};
     for (int c = 0; c < 2; c++)
         for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
-            planned *p = plan_of(config_of(configs[c]), strcmp(presets[i].mesh, "model=8") == 0 ? "model=4" : presets[i].mesh,
-                                 presets[i].preset);
+            planned *p =
+                plan_of(config_of(configs[c]), strcmp(presets[i].mesh, "model=8") == 0 ? "model=4" : presets[i].mesh,
+                        presets[i].preset);
             char *text = written(CLV_FORMAT_JAX, p);
             clv_read_layouts read = read_text(text, p->plan.model);
             assert_same(&read.plan.rules, &p->rules);
@@ -156,9 +158,10 @@ static void test_texts(void **state)
     p->plan.dtype = CLV_BF16;
     p->plan.compile.recompute = CLV_RECOMPUTE_FULL;
     text = written(CLV_FORMAT_MEGATRON, p);
-    assert_string_equal(text, "--world-size 8\n--tensor-model-parallel-size 4\n--sequence-parallel\n--micro-batch-size 8\n"
-                              "--global-batch-size 64\n--seq-length 4096\n--recompute-granularity full\n"
-                              "--recompute-method uniform\n--recompute-num-layers 1\n--bf16\n");
+    assert_string_equal(text,
+                        "--world-size 8\n--tensor-model-parallel-size 4\n--sequence-parallel\n--micro-batch-size 8\n"
+                        "--global-batch-size 64\n--seq-length 4096\n--recompute-granularity full\n"
+                        "--recompute-method uniform\n--recompute-num-layers 1\n--bf16\n");
     clv_read_layouts read = read_text(text, NULL);
     assert_int_equal(read.batch, 64);
     assert_int_equal(read.seq, 4096);
@@ -198,8 +201,8 @@ static void test_megatron_flags(void **state)
     expect_mesh("--world-size 64 --context-parallel-size 2 --tensor-model-parallel-size 4 --sequence-parallel "
                 "--use-distributed-optimizer",
                 "data=8,context=2,model=4", "zero1+megatron-sp");
-    expect_mesh("--world-size 16 --expert-model-parallel-size 4 --tensor-model-parallel-size 2", "data=2,expert=4,model=2",
-                "megatron");
+    expect_mesh("--world-size 16 --expert-model-parallel-size 4 --tensor-model-parallel-size 2",
+                "data=2,expert=4,model=2", "megatron");
     expect_mesh("--world-size 8 --use-torch-fsdp2", "data=8", "fsdp");
     expect_mesh("--world-size 8 --use-megatron-fsdp --data-parallel-sharding-strategy optim", "data=8", "zero1");
     expect_mesh("--world-size 8 --use-torch-fsdp2 --tensor-model-parallel-size 2", "data=4,model=2", "imported");
@@ -218,7 +221,8 @@ static void test_megatron_flags(void **state)
 static void test_other_plans(void **state)
 {
     static const char plan[] =
-        "{\"mesh\": {\"tp\": 4}, \"tensor_parallel\": \"tp\", \"plan\": {\"model.embed_tokens\": \"embedding_rowwise\", "
+        "{\"mesh\": {\"tp\": 4}, \"tensor_parallel\": \"tp\", \"plan\": {\"model.embed_tokens\": "
+        "\"embedding_rowwise\", "
         "\"model.layers.*.self_attn.q_proj\": \"colwise\", \"model.layers.*.self_attn.k_proj\": \"colwise\", "
         "\"model.layers.*.self_attn.v_proj\": \"colwise\", \"model.layers.*.self_attn.o_proj\": \"rowwise\", "
         "\"model.layers.*.mlp.gate_proj\": \"colwise\", \"model.layers.*.mlp.up_proj\": \"colwise\", "
@@ -248,8 +252,8 @@ static void refuse_read(const char *text, clv_status code, const char *part)
     clv_error err = {0};
     clv_status status = clv_layouts_read(&out, text, strlen(text), "l", LLAMA, &err);
     if (status != code || !strstr(err.message, part))
-        fail_msg("%s: %s '%s'; expected %s with '%s'", text, clv_status_name(status), err.message, clv_status_name(code),
-                 part);
+        fail_msg("%s: %s '%s'; expected %s with '%s'", text, clv_status_name(status), err.message,
+                 clv_status_name(code), part);
 }
 
 static void test_refused_texts(void **state)
@@ -260,7 +264,8 @@ static void test_refused_texts(void **state)
     refuse_read("{}", CLV_EFORMAT, "neither \"specs\"");
     refuse_read("{\"specs\": {}}", CLV_EFORMAT, "\"mesh\" must be sizes");
     refuse_read("{\"mesh\": {\"a\": 0}, \"specs\": {}}", CLV_EFORMAT, "\"mesh\"");
-    refuse_read("{\"mesh\": {\"a\": 2}, \"specs\": {\"" Q "\": [\"b\"]}}", CLV_EAXIS, "q_proj.weight: the mesh has no axis");
+    refuse_read("{\"mesh\": {\"a\": 2}, \"specs\": {\"" Q "\": [\"b\"]}}", CLV_EAXIS,
+                "q_proj.weight: the mesh has no axis");
     refuse_read("{\"mesh\": {\"a\": 2}, \"specs\": {\"" Q "\": [3]}}", CLV_EFORMAT, "q_proj.weight: a spec has null");
     refuse_read("{\"mesh\": {\"a\": 2}, \"specs\": {\"" Q "\": [null, null, \"a\"]}}", CLV_EFORMAT, "at most 2");
     refuse_read("{\"mesh\": {\"a\": 2}, \"specs\": {\"" Q "\": [\"a\"], \"" K "\": [null]}}", CLV_EUNSUPPORTED,
@@ -271,7 +276,8 @@ static void test_refused_texts(void **state)
     refuse_read("{\"mesh\": {\"a\": 2}, \"specs\": {\"" Q "\": [\"a\"], "
                 "\"model.layers.1.self_attn.q_proj.weight\": [null, \"a\"]}}",
                 CLV_EUNSUPPORTED, "q_proj.weight: its spec differs from that of other layers");
-    refuse_read("{\"mesh\": {\"a\": 2}, \"plan\": {\"lm_head\": \"ColwiseParallel()\"}}", CLV_EFORMAT, "tensor_parallel");
+    refuse_read("{\"mesh\": {\"a\": 2}, \"plan\": {\"lm_head\": \"ColwiseParallel()\"}}", CLV_EFORMAT,
+                "tensor_parallel");
     refuse_read("{\"mesh\": {\"a\": 2}, \"tensor_parallel\": \"a\", \"plan\": {\"lm_hat\": \"colwise\"}}", CLV_EINVAL,
                 "no linear module 'lm_hat'");
     refuse_read("{\"mesh\": {\"a\": 2}, \"tensor_parallel\": \"a\", \"plan\": {\"lm_head\": \"colwise\"}}",
@@ -344,8 +350,9 @@ static void test_graph(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_there_and_back),  cmocka_unit_test(test_families),     cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_megatron_flags),  cmocka_unit_test(test_other_plans),  cmocka_unit_test(test_refused_texts),
+        cmocka_unit_test(test_there_and_back),  cmocka_unit_test(test_families),
+        cmocka_unit_test(test_texts),           cmocka_unit_test(test_megatron_flags),
+        cmocka_unit_test(test_other_plans),     cmocka_unit_test(test_refused_texts),
         cmocka_unit_test(test_refused_layouts), cmocka_unit_test(test_graph),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -4,6 +4,8 @@
  * "new.NAME", the state that is assigned; the mesh and every stated layout are Shardy's (sdy.mesh, sdy.sharding,
  * sdy.sharding_constraint). Ops that StableHLO lacks (attention, norms, rotary positions, cross-entropy, optimizers)
  * are written as their parts. clv_import_parse (import.h) reads it, too (docs/programs.md).
+ *
+ * **Threads.** Any thread may write a graph that nobody builds.
  */
 #ifndef CLEAVE_EXPORT_H
 #define CLEAVE_EXPORT_H
@@ -20,7 +22,8 @@ extern "C" {
  *  @param source  state that it knows, and that is not assigned, is written as constants; it is asked for whole tensors
  *                 (clv_import_constant for a program of import.h). NULL: all state is arguments
  *  @return CLV_EUNSUPPORTED naming an op without a form in StableHLO (experts of a mixture and their router, dropout,
- *          quantized and prepacked products, custom ops); the status of a graph that failed; errors of the source; CLV_ENOMEM */
+ *          quantized and prepacked products, custom ops); the status of a graph that failed; errors of the source;
+ *          CLV_ENOMEM */
 CLV_EXPERIMENTAL clv_status clv_export_stablehlo(char **out, size_t *size, const clv_graph *graph,
                                                  clv_state_source *source, void *arg, clv_error *err);
 

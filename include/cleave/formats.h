@@ -5,7 +5,8 @@
  *   shardy    sdy.mesh and the sdy.sharding of each parameter
  *   megatron  flags of Megatron-LM
  *
- * A layout that a format cannot say is refused, with the reason. docs/programs.md shows each.
+ * A layout that a format cannot say is refused, with the reason. docs/programs.md shows each. All functions are
+ * thread-safe and keep no pointers.
  */
 #ifndef CLEAVE_FORMATS_H
 #define CLEAVE_FORMATS_H
@@ -41,12 +42,12 @@ CLV_EXPERIMENTAL clv_status clv_layouts_write_graph(char **out, clv_layout_forma
 
 /** A layout that was read. */
 typedef struct clv_read_layouts {
-    size_t size;             /**< set by the caller: sizeof the struct, or 0 */
+    size_t size; /**< set by the caller: sizeof the struct, or 0 */
     clv_layout_format format;
-    clv_saved_plan plan;     /**< mesh, rules and options; rules that are a preset's have its name */
-    int64_t batch, seq;      /**< of Megatron's flags; 0: not stated */
-    int64_t virtual_stages;  /**< likewise */
-    clv_dtype dtype;         /**< likewise; CLV_F32: not stated */
+    clv_saved_plan plan;    /**< mesh, rules and options; rules that are a preset's have its name */
+    int64_t batch, seq;     /**< of Megatron's flags; 0: not stated */
+    int64_t virtual_stages; /**< likewise */
+    clv_dtype dtype;        /**< likewise; CLV_F32: not stated */
 } clv_read_layouts;
 
 /** Reads what clv_layouts_write wrote as jax, dtensor or megatron, or such a text by other hands: a JSON object with

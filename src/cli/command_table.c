@@ -47,7 +47,8 @@ static const struct clv_command commands[] = {
      "  cleave explain --block ffn --mesh X=2,Y=4 --rules gspmd-2d --dot | dot -Tsvg > ffn.svg\n",
      command_explain, NULL, false},
     {"export", "write a graph or its layout for other frameworks",
-     "--stablehlo writes the graph of a model, a block or a program as StableHLO text with Shardy's mesh and shardings, "
+     "--stablehlo writes the graph of a model, a block or a program as StableHLO text with Shardy's mesh and "
+     "shardings, "
      "which JAX compiles; attention, norms, cross-entropy and the optimizer are written as their parts. Arguments are "
      "inputs and state, results outputs and new state, by name.\n\n"
      "--as writes the layout of a model's parameters by their names in the checkpoint: jax, a mesh with "

@@ -43,7 +43,8 @@ clv_status clv_plan_option_import(clv_plan_option *o, clv_error *err)
     clv_error why = {0};
     if (o->mesh.import) {
         if (clv_is_imported(o->plan.model))
-            return clv_fail(err, CLV_EINVAL, "--import has no effect on a program: its shardings are those of its text");
+            return clv_fail(err, CLV_EINVAL,
+                            "--import has no effect on a program: its shardings are those of its text");
         CLV_TRY(clv_as_usage_error("--import", read_import(&read, o, &why), &why, err));
         o->mesh.saved = read.plan;
         clv_mesh_print(o->mesh.file_mesh, sizeof o->mesh.file_mesh, &read.plan.mesh);

@@ -121,12 +121,14 @@ static clv_status check_model(const clv_format_model *m, const clv_format_roles 
                             "without tensor parallelism, or --as jax, shardy",
                             m->tensors[i].name);
     if (roles->sequence && !strstr(m->tensors[0].name, "model.embed_tokens"))
-        return clv_fail(err, CLV_EUNSUPPORTED,
-                        "DTensor: the sequence is split for decoders of Llama's form alone; valid for this model: rules "
-                        "without seq");
+        return clv_fail(
+            err, CLV_EUNSUPPORTED,
+            "DTensor: the sequence is split for decoders of Llama's form alone; valid for this model: rules "
+            "without seq");
     if (roles->sequence && !roles->vocab)
-        return clv_fail(err, CLV_EUNSUPPORTED, "DTensor: a split sequence begins at a split embedding; add a rule for "
-                                               "vocab, or leave out that for seq");
+        return clv_fail(err, CLV_EUNSUPPORTED,
+                        "DTensor: a split sequence begins at a split embedding; add a rule for "
+                        "vocab, or leave out that for seq");
     if (c->heads % ranks != 0 || c->kv_heads % ranks != 0)
         return clv_fail(err, CLV_EUNSUPPORTED,
                         "DTensor: %lld heads and %lld KV heads over %lld ranks; valid: a number that divides both",
@@ -167,9 +169,9 @@ clv_status clv_dtensor_write(char **out, const clv_format_input *in, clv_error *
     }
     json_object_set_new(document, "plan", plan);
     if (roles.shard >= 0)
-        json_object_set_new(document, "fully_shard",
-                            json_pack("{s:s, s:b}", "axis", mesh->axis[roles.shard].name, "reshard_after_forward",
-                                      (int)roles.gathers));
+        json_object_set_new(
+            document, "fully_shard",
+            json_pack("{s:s, s:b}", "axis", mesh->axis[roles.shard].name, "reshard_after_forward", (int)roles.gathers));
     if (roles.replicate >= 0)
         json_object_set_new(document, "replicate", json_string(mesh->axis[roles.replicate].name));
     return clv_format_python(out, before, document, behind, err);

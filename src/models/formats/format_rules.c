@@ -43,8 +43,8 @@ clv_status clv_format_note(clv_axis_rules *rules, clv_logical_axis name, const i
         return CLV_OK;
     print_axes(here, sizeof here, axis, n, mesh);
     print_axes(there, sizeof there, before, n_before, mesh);
-    return clv_fail(err, CLV_EUNSUPPORTED, "%s: '%s' is split over %s here and over %s elsewhere; rules give one", tensor,
-                    name, here, there);
+    return clv_fail(err, CLV_EUNSUPPORTED, "%s: '%s' is split over %s here and over %s elsewhere; rules give one",
+                    tensor, name, here, there);
 }
 
 /* Whether each name is split alike, by its first rule, and the optimizer. */
@@ -138,8 +138,8 @@ clv_status clv_format_roles_of(clv_format_roles *out, const clv_axis_rules *rule
 {
     *out = (clv_format_roles){.tensor = -1, .shard = -1, .replicate = -1};
     for (int a = 0; a < mesh->n_axes; a++) {
-        const char *fault = mesh->axis[a].size == 1 || is_planned_axis(mesh->axis[a].name) ? NULL
-                                                                                            : give_role(out, rules, a);
+        const char *fault =
+            mesh->axis[a].size == 1 || is_planned_axis(mesh->axis[a].name) ? NULL : give_role(out, rules, a);
         if (fault)
             return clv_fail(err, CLV_EUNSUPPORTED, "%s has no such layout: axis '%s' %s", format, mesh->axis[a].name,
                             fault);

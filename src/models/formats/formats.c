@@ -48,8 +48,8 @@ clv_status clv_layouts_write(char **out, clv_layout_format format, const clv_pla
     o.rules = o.rules ? o.rules : &rules;
     clv_status status =
         format == CLV_FORMAT_MEGATRON
-            ? clv_model_open(&model.model, o.model, &(clv_model_options){.size = sizeof(clv_model_options), .config_only = 1},
-                             err)
+            ? clv_model_open(&model.model, o.model,
+                             &(clv_model_options){.size = sizeof(clv_model_options), .config_only = 1}, err)
             : clv_format_model_open(&model, o.model, o.mesh, o.rules, err);
     if (status == CLV_OK)
         status = formats[format].write(out, &(clv_format_input){&o, &model}, err);
@@ -130,7 +130,8 @@ clv_status clv_layouts_read(clv_read_layouts *out, const char *text, size_t size
         CLV_TRY(clv_megatron_read(&read, text, size, err));
     } else {
         return clv_fail(err, CLV_EFORMAT,
-                        "%s: no layout: neither a JSON object with \"specs\" or \"plan\", nor flags of Megatron-LM", where);
+                        "%s: no layout: neither a JSON object with \"specs\" or \"plan\", nor flags of Megatron-LM",
+                        where);
     }
     return clv_struct_copy_out(out, sizeof read, sizeof read, &read, __func__, err);
 }

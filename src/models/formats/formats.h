@@ -54,11 +54,11 @@ void clv_format_settle(clv_axis_rules *rules, const clv_mesh *mesh);
 
 /* What the one use of each mesh axis is, where there is one. -1: no such axis. */
 typedef struct clv_format_roles {
-    int tensor;              /* splits heads, feed-forward width and vocabulary */
-    int shard, replicate;    /* split the batch, and weights or optimizer state too, or nothing more */
-    bool sequence;           /* `tensor` splits the sequence, too */
-    bool gathers;            /* weights split over `shard` are gathered in each pass (FSDP), not once a step (ZeRO-1) */
-    bool vocab;              /* `tensor` splits the vocabulary */
+    int tensor;           /* splits heads, feed-forward width and vocabulary */
+    int shard, replicate; /* split the batch, and weights or optimizer state too, or nothing more */
+    bool sequence;        /* `tensor` splits the sequence, too */
+    bool gathers;         /* weights split over `shard` are gathered in each pass (FSDP), not once a step (ZeRO-1) */
+    bool vocab;           /* `tensor` splits the vocabulary */
 } clv_format_roles;
 /* format: for messages, "Megatron". Axes pipe, context and expert are passed over. */
 clv_status clv_format_roles_of(clv_format_roles *out, const clv_axis_rules *rules, const clv_mesh *mesh,
@@ -73,8 +73,8 @@ typedef struct clv_format_input {
 } clv_format_input;
 clv_status clv_jax_write(char **out, const clv_format_input *in, clv_error *err);
 clv_status clv_jax_write_tensors(char **out, const clv_graph *graph, clv_error *err);
-clv_status clv_jax_read(clv_axis_rules *out, const clv_mesh *mesh, const json_t *document, const clv_format_model *model,
-                        const char *where, clv_error *err);
+clv_status clv_jax_read(clv_axis_rules *out, const clv_mesh *mesh, const json_t *document,
+                        const clv_format_model *model, const char *where, clv_error *err);
 clv_status clv_dtensor_write(char **out, const clv_format_input *in, clv_error *err);
 clv_status clv_dtensor_read(clv_axis_rules *out, const clv_mesh *mesh, const json_t *document,
                             const clv_format_model *model, const char *where, clv_error *err);

@@ -120,9 +120,9 @@ clv_status clv_jax_write(char **out, const clv_format_input *in, clv_error *err)
     clv_status status = put_activations(inputs, activations, in, err);
     for (int i = 0; status == CLV_OK && i < in->model->n; i++)
         status = put_tensor(specs, views, optimizer, &in->model->tensors[i], in->plan->mesh, err);
-    json_t *document = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "mesh", clv_format_mesh(in->plan->mesh), "specs",
-                                 specs, "views", views, "optimizer", optimizer, "inputs", inputs, "activations",
-                                 activations);
+    json_t *document =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "mesh", clv_format_mesh(in->plan->mesh), "specs", specs, "views",
+                  views, "optimizer", optimizer, "inputs", inputs, "activations", activations);
     if (status == CLV_OK)
         return clv_format_python(out, before, document, behind, err);
     json_decref(document);
@@ -137,12 +137,12 @@ clv_status clv_jax_write_tensors(char **out, const clv_graph *graph, clv_error *
         const clv_value_info *info = &graph->values[v];
         if (info->source == CLV_FROM_OP || !info->stated)
             continue;
-        status = clv_format_spec(&spec, info->name, info->type.rank, info->type.shape, &info->layout, &graph->mesh, err);
+        status =
+            clv_format_spec(&spec, info->name, info->type.rank, info->type.shape, &info->layout, &graph->mesh, err);
         if (status == CLV_OK)
             json_object_set_new(specs, info->name, spec);
     }
-    json_t *document =
-        json_pack("{s:o, s:o, s:{}}", "mesh", clv_format_mesh(&graph->mesh), "specs", specs, "views");
+    json_t *document = json_pack("{s:o, s:o, s:{}}", "mesh", clv_format_mesh(&graph->mesh), "specs", specs, "views");
     if (status == CLV_OK)
         return clv_format_python(out, before, document, behind, err);
     json_decref(document);
@@ -161,7 +161,8 @@ static clv_status read_axes(int *axis, int *n, const json_t *entry, const clv_me
     for (size_t i = 0; i < count; i++) {
         const json_t *one = json_is_array(entry) ? json_array_get(entry, i) : entry;
         if (!json_is_string(one) || *n == CLV_MAX_RULE_AXES)
-            return clv_fail(err, CLV_EFORMAT, "%s: a spec has null, an axis or a list of axes for each dimension", name);
+            return clv_fail(err, CLV_EFORMAT, "%s: a spec has null, an axis or a list of axes for each dimension",
+                            name);
         const clv_status status =
             clv_axis_rules_append_axis(axis, n, mesh, json_string_value(one), (int)json_string_length(one), &why);
         if (status != CLV_OK)
@@ -243,10 +244,9 @@ static clv_status check_names(const json_t *specs, const char *key, const clv_fo
 {
     const char *name;
     const json_t *spec;
-    json_object_foreach((json_t *)specs, name, spec)
-        if (!clv_format_find(model, name))
-            return clv_fail(err, CLV_EINVAL, "%s: \"%s\": the model has no parameter '%.90s'; the first is '%s'", where,
-                            key, name, model->tensors[0].name);
+    json_object_foreach((json_t *)specs, name, spec) if (!clv_format_find(model, name)) return clv_fail(
+        err, CLV_EINVAL, "%s: \"%s\": the model has no parameter '%.90s'; the first is '%s'", where, key, name,
+        model->tensors[0].name);
     return CLV_OK;
 }
 
@@ -255,9 +255,7 @@ static const json_t *find_spec(const json_t *specs, const clv_format_tensor *t, 
 {
     const char *name;
     const json_t *spec;
-    json_object_foreach((json_t *)specs, name, spec)
-        if (clv_format_find(model, name) == t)
-            return spec;
+    json_object_foreach((json_t *)specs, name, spec) if (clv_format_find(model, name) == t) return spec;
     return NULL;
 }
 
@@ -266,10 +264,10 @@ static clv_status check_layers(const json_t *specs, const clv_format_model *mode
 {
     const char *name;
     const json_t *spec;
-    json_object_foreach((json_t *)specs, name, spec)
-        if (!json_equal(find_spec(specs, clv_format_find(model, name), model), spec))
-            return clv_fail(err, CLV_EUNSUPPORTED, "%.90s: its spec differs from that of other layers; rules have one",
-                            name);
+    json_object_foreach((json_t *)specs, name, spec) if (
+        !json_equal(find_spec(specs, clv_format_find(model, name), model),
+                    spec)) return clv_fail(err, CLV_EUNSUPPORTED,
+                                           "%.90s: its spec differs from that of other layers; rules have one", name);
     return CLV_OK;
 }
 

@@ -1,4 +1,4 @@
-/* megatron_format.c - layouts as flags of Megatron-LM (megatron/training/arguments.py), and rules from flags. */
+/* megatron_format.c - layouts as flags of Megatron-LM, and rules from flags. */
 #include <stdio.h>
 
 #include "models/formats/formats.h"
@@ -33,9 +33,10 @@ static clv_status check_sizes(const clv_model_info *info, const clv_format_roles
     if (info->experts > 0)
         CLV_TRY(divides("experts", info->experts, axis_size(mesh, "expert"), "ranks of expert parallelism", err));
     if (tp > 1 && !roles->vocab)
-        return clv_fail(err, CLV_EUNSUPPORTED,
-                        "Megatron has no such layout: the vocabulary is whole, which Megatron always splits; add a rule "
-                        "for vocab");
+        return clv_fail(
+            err, CLV_EUNSUPPORTED,
+            "Megatron has no such layout: the vocabulary is whole, which Megatron always splits; add a rule "
+            "for vocab");
     return CLV_OK;
 }
 
@@ -141,9 +142,9 @@ static const struct {
 /* Flags that say where tensors are; others are passed over. */
 static bool is_of_layout(const char *flag)
 {
-    static const char *const beginnings[] = {"--tensor-",    "--pipeline-",  "--context-", "--expert-",
-                                             "--sequence-",  "--recompute",  "--data-",    "--decoder-",
-                                             "--encoder-",   "--num-layers-per-virtual"};
+    static const char *const beginnings[] = {
+        "--tensor-",   "--pipeline-", "--context-", "--expert-",  "--sequence-",
+        "--recompute", "--data-",     "--decoder-", "--encoder-", "--num-layers-per-virtual"};
     for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
         if (strncmp(flag, beginnings[i], strlen(beginnings[i])) == 0)
             return true;
@@ -258,16 +259,17 @@ static clv_status make_rules(clv_axis_rules *out, const flags *f, const clv_mesh
     if (fsdp && model && !sp) {
         clv_format_roles roles = {.replicate = -1, .gathers = true, .vocab = true};
         if (has_axis(mesh, "expert"))
-            return clv_fail(err, CLV_EUNSUPPORTED, "experts beside FSDP and tensor parallelism without "
-                                                   "--sequence-parallel have no rules; add it");
+            return clv_fail(err, CLV_EUNSUPPORTED,
+                            "experts beside FSDP and tensor parallelism without "
+                            "--sequence-parallel have no rules; add it");
         CLV_TRY(clv_mesh_find(&roles.shard, mesh, "data", err));
         CLV_TRY(clv_mesh_find(&roles.tensor, mesh, "model", err));
         clv_format_rules_of_roles(out, &roles, mesh);
         return CLV_OK;
     }
-    const char *preset = fsdp   ? sp ? "fsdp+megatron-sp" : "fsdp"
-                         : zero ? sp ? "zero1+megatron-sp" : "zero1"
-                         : sp   ? "megatron-sp"
+    const char *preset = fsdp             ? sp ? "fsdp+megatron-sp" : "fsdp"
+                         : zero           ? sp ? "zero1+megatron-sp" : "zero1"
+                         : sp             ? "megatron-sp"
                          : data && !model ? "dp"
                                           : NULL;
     return clv_axis_rules_preset(out, preset, mesh, err);
@@ -293,8 +295,9 @@ static clv_status read_recompute(clv_recompute *out, const flags *f, clv_error *
     else
         return clv_fail(err, CLV_EINVAL, "--recompute-granularity %.40s; valid: full, selective", f->granularity);
     if (*out == CLV_RECOMPUTE_FULL && ((f->method && strcmp(f->method, "uniform") != 0) || f->recompute_layers > 1))
-        return clv_fail(err, CLV_EUNSUPPORTED, "full recomputation is of each layer here; valid: --recompute-method "
-                                               "uniform --recompute-num-layers 1");
+        return clv_fail(err, CLV_EUNSUPPORTED,
+                        "full recomputation is of each layer here; valid: --recompute-method "
+                        "uniform --recompute-num-layers 1");
     return CLV_OK;
 }
 
@@ -318,8 +321,9 @@ clv_status clv_megatron_read(clv_read_layouts *out, const char *text, size_t siz
     plan->accumulate = 1;
     out->batch = f.batch ? f.batch : f.micro ? f.micro * dp : 0;
     if (f.batch && f.micro && f.batch % (f.micro * dp) != 0)
-        return clv_fail(err, CLV_EINVAL, "--global-batch-size %lld is no multiple of --micro-batch-size %lld x %lld "
-                                         "data-parallel ranks",
+        return clv_fail(err, CLV_EINVAL,
+                        "--global-batch-size %lld is no multiple of --micro-batch-size %lld x %lld "
+                        "data-parallel ranks",
                         (long long)f.batch, (long long)f.micro, (long long)dp);
     if (f.batch && f.micro)
         plan->accumulate = f.batch / (f.micro * dp);

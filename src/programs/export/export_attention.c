@@ -121,8 +121,8 @@ static void backward(exporter *ex, const exported *in, exported *out)
     exported d_p = export_dot(ex, "bskgd", "btkd", "bkgst", d, a.values);
     exported sums = export_reduce(ex, "add", export_binary(ex, "multiply", d, o), 1u << 4, 0);
     sums = export_unsqueeze(ex, export_transpose(ex, sums, (int[]){0, 2, 3, 1}), 4);
-    exported d_s = export_with(ex, "multiply", export_binary(ex, "multiply", p, export_binary(ex, "subtract", d_p, sums)),
-                               a.scale);
+    exported d_s = export_with(ex, "multiply",
+                               export_binary(ex, "multiply", p, export_binary(ex, "subtract", d_p, sums)), a.scale);
     exported d_q = export_dot(ex, "bkgst", "btkd", "bskgd", d_s, a.keys);
     exported d_keys = export_dot(ex, "bkgst", "bskgd", "btkd", d_s, a.q);
     exported d_kv[] = {export_unsqueeze(ex, d_keys, 2), export_unsqueeze(ex, d_values, 2)};

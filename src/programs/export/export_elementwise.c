@@ -5,8 +5,7 @@
 #include "ops/builtin_ops.h"
 #include "programs/export/exporter.h"
 
-static const double root_2_over_pi = 0.79788456080286535588, root_half = 0.70710678118654752440,
-                    gelu_cubic = 0.044715;
+static const double root_2_over_pi = 0.79788456080286535588, root_half = 0.70710678118654752440, gelu_cubic = 0.044715;
 
 /* ---- functions ---- */
 

@@ -81,7 +81,8 @@ static void normalize_dx(exporter *ex, const exported *in, exported *out)
     exported g = times_gain(ex, in[0], in[4]);
     if (export_whole(ex, "layer", 0))
         g = export_binary(ex, "subtract", g, export_with(ex, "divide", part_of(ex, in[3], 0), width));
-    exported along = export_binary(ex, "multiply", normal(ex, s), export_with(ex, "divide", part_of(ex, in[3], 1), width));
+    exported along =
+        export_binary(ex, "multiply", normal(ex, s), export_with(ex, "divide", part_of(ex, in[3], 1), width));
     exported d = export_binary(ex, "multiply", s.rstd, export_binary(ex, "subtract", g, along));
     out[0] = export_cast(ex, d, out[0].type.dtype);
 }
@@ -110,12 +111,13 @@ static void embedding(exporter *ex, const exported *in, exported *out)
     const int64_t rows = clv_type_elems(&in[1].type), width = in[0].type.shape[1];
     const clv_type type = out[0].type, flat = export_shaped(type.dtype, 2, (int64_t[]){rows, width});
     exported ids = column(ex, in[1]);
-    exported found = export_line(ex, flat,
-                                 "\"stablehlo.gather\"(%%%d, %%%d) <{dimension_numbers = #stablehlo.gather<offset_dims = "
-                                 "[1], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, "
-                                 "slice_sizes = array<i64: 1, %lld>}> : (%s, %s) -> %s",
-                                 in[0].id, ids.id, (long long)width, export_type(&in[0].type).text,
-                                 export_type(&ids.type).text, export_type(&flat).text);
+    exported found =
+        export_line(ex, flat,
+                    "\"stablehlo.gather\"(%%%d, %%%d) <{dimension_numbers = #stablehlo.gather<offset_dims = "
+                    "[1], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, "
+                    "slice_sizes = array<i64: 1, %lld>}> : (%s, %s) -> %s",
+                    in[0].id, ids.id, (long long)width, export_type(&in[0].type).text, export_type(&ids.type).text,
+                    export_type(&flat).text);
     exported from = export_compare(ex, "GE", ids, export_number(ex, ids.type.dtype, 0));
     exported below = export_compare(ex, "LT", ids, export_number(ex, ids.type.dtype, (double)in[0].type.shape[0]));
     exported rows_found =
@@ -167,8 +169,7 @@ static exported angles(exporter *ex, const clv_type *x, exported offset, int64_t
     free(numbers);
     exported position = export_iota(ex, export_shaped(CLV_I32, 2, (int64_t[]){1, seq}), 1);
     if (export_given(&offset))
-        position = export_binary(ex, "add", position,
-                                 offset.type.rank == 1 ? export_unsqueeze(ex, offset, 1) : offset);
+        position = export_binary(ex, "add", position, offset.type.rank == 1 ? export_unsqueeze(ex, offset, 1) : offset);
     position = export_unsqueeze(ex, export_cast(ex, position, CLV_F64), 2);
     return export_binary(ex, "multiply", position, frequency);
 }
@@ -199,8 +200,8 @@ static exported rotated(exporter *ex, exported x, exported angle, int64_t dims, 
              b = side_of(ex, wide, dims, interleaved, 1), parts[3];
     if (inverse)
         sine = export_unary(ex, "negate", sine);
-    parts[0] = export_binary(ex, "subtract", export_binary(ex, "multiply", a, cosine),
-                             export_binary(ex, "multiply", b, sine));
+    parts[0] =
+        export_binary(ex, "subtract", export_binary(ex, "multiply", a, cosine), export_binary(ex, "multiply", b, sine));
     parts[1] =
         export_binary(ex, "add", export_binary(ex, "multiply", b, cosine), export_binary(ex, "multiply", a, sine));
     if (interleaved) {
@@ -257,8 +258,7 @@ static exported at_label(exporter *ex, exported labels, clv_type type)
 static void xent_sums(exporter *ex, const exported *in, exported *out)
 {
     exported x = below_max(ex, in[0], in[1]);
-    exported chosen =
-        export_select(ex, at_label(ex, in[2], in[0].type), x, export_number(ex, x.type.dtype, 0));
+    exported chosen = export_select(ex, at_label(ex, in[2], in[0].type), x, export_number(ex, x.type.dtype, 0));
     out[0] = pair_of(ex, last_sum(ex, export_unary(ex, "exponential", x)), last_sum(ex, chosen));
 }
 

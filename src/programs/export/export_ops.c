@@ -304,8 +304,8 @@ exported export_join(exporter *ex, const exported *x, int n, int d)
     for (int i = 0; i < n; i++) {
         type.shape[d] += x[i].type.shape[d];
         used += snprintf(values + used, sizeof values - (size_t)used, "%s%%%d", i ? ", " : "", x[i].id);
-        typed += snprintf(types + typed, sizeof types - (size_t)typed, "%s%s", i ? ", " : "",
-                          export_type(&x[i].type).text);
+        typed +=
+            snprintf(types + typed, sizeof types - (size_t)typed, "%s%s", i ? ", " : "", export_type(&x[i].type).text);
     }
     return export_line(ex, type, "stablehlo.concatenate %s, dim = %d : (%s) -> %s", values, d, types,
                        export_type(&type).text);
@@ -376,9 +376,9 @@ exported export_dot(exporter *ex, const char *a_letters, const char *b_letters, 
                         letter_dims(batch, b_letters).text);
     snprintf(lists + used, sizeof lists - (size_t)used, "contracting_dims = %s x %s",
              letter_dims(contracted, a_letters).text, letter_dims(contracted, b_letters).text);
-    exported out = export_line(ex, type, "stablehlo.dot_general %%%d, %%%d, %s, precision = [HIGHEST, HIGHEST] : (%s, %s) -> %s",
-                               a.id, b.id, lists, export_type(&a.type).text, export_type(&b.type).text,
-                               export_type(&type).text);
+    exported out =
+        export_line(ex, type, "stablehlo.dot_general %%%d, %%%d, %s, precision = [HIGHEST, HIGHEST] : (%s, %s) -> %s",
+                    a.id, b.id, lists, export_type(&a.type).text, export_type(&b.type).text, export_type(&type).text);
     for (int d = 0; d < n; d++)
         order[d] = (int)(strchr(made, letters[d]) - made);
     return export_transpose(ex, out, order);

@@ -60,7 +60,10 @@ static void fold(exporter *ex, const exported *in, exported *out)
     double count;
     const uint32_t dims = reduced_dims(ex, &in[0].type, &count);
     const clv_dtype dtype = in[0].type.dtype;
-    const double highest = clv_dtype_is_float(dtype) ? INFINITY : dtype == CLV_I32 ? INT32_MAX : dtype == CLV_U8 ? 255 : 1;
+    const double highest = clv_dtype_is_float(dtype) ? INFINITY
+                           : dtype == CLV_I32        ? INT32_MAX
+                           : dtype == CLV_U8         ? 255
+                                                     : 1;
     const double lowest = clv_dtype_is_float(dtype) ? -INFINITY : dtype == CLV_I32 ? INT32_MIN : 0;
     const int64_t kind = export_whole(ex, "kind", 0);
     if (dtype == CLV_I64 && kind != CLV_FOLD_SUM && kind != CLV_FOLD_PRODUCT)
@@ -76,9 +79,10 @@ static void fold(exporter *ex, const exported *in, exported *out)
     else if (kind == CLV_FOLD_AND || kind == CLV_FOLD_OR)
         out[0] = export_reduce(ex, kind == CLV_FOLD_AND ? "and" : "or", in[0], dims, kind == CLV_FOLD_AND);
     else
-        out[0] = export_cast(ex, export_reduce(ex, kind == CLV_FOLD_SUM ? "add" : "multiply",
-                                               clv_dtype_is_float(dtype) ? export_math(ex, in[0]) : in[0], dims,
-                                               kind == CLV_FOLD_PRODUCT),
+        out[0] = export_cast(ex,
+                             export_reduce(ex, kind == CLV_FOLD_SUM ? "add" : "multiply",
+                                           clv_dtype_is_float(dtype) ? export_math(ex, in[0]) : in[0], dims,
+                                           kind == CLV_FOLD_PRODUCT),
                              dtype);
 }
 
@@ -122,8 +126,7 @@ static void clip_scale(exporter *ex, const exported *in, exported *out)
                                   export_type(&in[0].type).text, export_type(&mask).text);
     exported scale = export_binary(ex, "divide", export_number(ex, in[0].type.dtype, export_real(ex, "most")),
                                    export_with(ex, "add", in[0], 1e-6));
-    out[0] = export_select(ex, finite, export_with(ex, "minimum", scale, 1),
-                           export_number(ex, in[0].type.dtype, NAN));
+    out[0] = export_select(ex, finite, export_with(ex, "minimum", scale, 1), export_number(ex, in[0].type.dtype, NAN));
 }
 
 const export_row export_reduce_rows[] = {

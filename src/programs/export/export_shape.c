@@ -37,10 +37,10 @@ static void pad(exporter *ex, const exported *in, exported *out)
         high[d] = export_whole(ex, "high", d);
     }
     exported zero = export_number(ex, in[0].type.dtype, 0);
-    out[0] = export_line(ex, out[0].type, "stablehlo.pad %%%d, %%%d, low = %s, high = %s, interior = %s : (%s, %s) -> %s",
-                         in[0].id, zero.id, export_ints(low, rank).text, export_ints(high, rank).text,
-                         export_ints(none, rank).text, export_type(&in[0].type).text, export_type(&zero.type).text,
-                         export_type(&out[0].type).text);
+    out[0] = export_line(
+        ex, out[0].type, "stablehlo.pad %%%d, %%%d, low = %s, high = %s, interior = %s : (%s, %s) -> %s", in[0].id,
+        zero.id, export_ints(low, rank).text, export_ints(high, rank).text, export_ints(none, rank).text,
+        export_type(&in[0].type).text, export_type(&zero.type).text, export_type(&out[0].type).text);
 }
 
 static void concat(exporter *ex, const exported *in, exported *out)

@@ -69,8 +69,8 @@ static void adamw(exporter *ex, const exported *in, exported *out)
     update u = update_of(ex, in, true);
     exported m = mix(ex, beta1, u.m, 1 - beta1, u.g), v = mix(ex, beta2, u.v, 1 - beta2, times(ex, u.g, u.g));
     exported root = export_unary(ex, "sqrt", unbiased(ex, &u, v, beta2));
-    exported direction = export_binary(ex, "divide", unbiased(ex, &u, m, beta1),
-                                       export_with(ex, "add", root, export_real(ex, "eps")));
+    exported direction =
+        export_binary(ex, "divide", unbiased(ex, &u, m, beta1), export_with(ex, "add", root, export_real(ex, "eps")));
     const clv_dtype rounded = ex->op->n_out > 3 ? out[3].type.dtype : u.dtype;
     out[0] = unless_skipped(ex, &u, step_along(ex, &u, direction), in[0]);
     out[1] = unless_skipped(ex, &u, m, in[1]);

@@ -21,9 +21,9 @@ typedef struct exported {
 typedef struct exporter {
     const clv_graph *graph;
     FILE *to;
-    exported *values; /* by id of the graph */
-    int n;            /* values of the text so far */
-    const clv_op *op; /* being written */
+    exported *values;  /* by id of the graph */
+    int n;             /* values of the text so far */
+    const clv_op *op;  /* being written */
     const char *place; /* its name, escaped */
     const char *fault; /* why it cannot be; NULL: it can */
 } exporter;
