@@ -13,7 +13,10 @@ static void test_stablehlo(void **state)
     cli_expect(0, "",
                "export --stablehlo --block gpt --hidden 16 --heads 2 --seq 4 --grad --mesh data=2,model=2 --out "
                "{d}/block.mlir");
-    cli_expect(0, "d.mlp.down.weight", "import {d}/block.mlir");
+    assert_int_equal(cli_run(said, "import {d}/block.mlir --json"), 0);
+    const char *gradient = strstr(said, "\"d.mlp.down.weight\", \"kind\": \"result\""); /* split as its weight */
+    assert_non_null(gradient);
+    assert_int_equal(strncmp(strstr(gradient, "\"sharding\": "), "\"sharding\": \"model,_\"", 21), 0);
     cli_expect(0, "none", "verify -m {d}/block.mlir --mesh data=2,model=2");
     cli_expect(0, "", "export --stablehlo -m {g}/llama -tp 2 --batch 2 --seq 4 --out {d}/step.mlir");
     cli_expect(0, "new.embed.weight", "import {d}/step.mlir");
