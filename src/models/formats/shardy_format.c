@@ -3,34 +3,14 @@
 
 #include "graph/graph.h"
 #include "models/formats/formats.h"
-
-static void put_mesh(FILE *to, const clv_mesh *mesh)
-{
-    fputs("sdy.mesh @mesh = <[", to);
-    for (int a = 0; a < mesh->n_axes; a++)
-        fprintf(to, "%s\"%s\"=%lld", a ? ", " : "", mesh->axis[a].name, (long long)mesh->axis[a].size);
-    fputs("]>\n", to);
-}
+#include "programs/export/exporter.h"
 
 static void put_tensor(FILE *to, const char *name, int rank, const int64_t *shape, const clv_layout *layout,
                        const clv_mesh *mesh)
 {
-    fprintf(to, "\"%s\" [", name);
-    for (int d = 0; d < rank; d++)
-        fprintf(to, "%s%lld", d ? ", " : "", (long long)shape[d]);
-    fputs("] #sdy.sharding<@mesh, [", to);
-    for (int d = 0; d < rank; d++) {
-        const clv_subaxis *subs;
-        const int n = clv_layout_axes(&subs, layout, d);
-        fputs(d ? ", {" : "{", to);
-        for (int i = 0; i < n; i++) {
-            fprintf(to, "%s\"%s\"", i ? ", " : "", mesh->axis[subs[i].axis].name);
-            if (subs[i].size != mesh->axis[subs[i].axis].size)
-                fprintf(to, ":(%lld)%lld", (long long)subs[i].pre, (long long)subs[i].size);
-        }
-        fputs("}", to);
-    }
-    fputs("]>\n", to);
+    fprintf(to, "\"%s\" %s #sdy.sharding", name, export_ints(shape, rank).text);
+    export_sharding(to, layout, mesh);
+    fputs("\n", to);
 }
 
 static clv_status finish(char **out, FILE *to, char **text, clv_error *err)
@@ -47,7 +27,7 @@ clv_status clv_shardy_write(char **out, const clv_format_input *in, clv_error *e
     size_t size = 0;
     FILE *to = open_memstream(&text, &size);
     if (to)
-        put_mesh(to, in->plan->mesh);
+        export_mesh(to, in->plan->mesh);
     for (int i = 0; to && i < in->model->n; i++) {
         const clv_format_tensor *t = &in->model->tensors[i];
         put_tensor(to, t->name, t->rank, t->shape, &t->layout, in->plan->mesh);
@@ -61,7 +41,7 @@ clv_status clv_shardy_write_tensors(char **out, const clv_graph *graph, clv_erro
     size_t size = 0;
     FILE *to = open_memstream(&text, &size);
     if (to)
-        put_mesh(to, &graph->mesh);
+        export_mesh(to, &graph->mesh);
     for (int v = 1; to && v < graph->n_values; v++) {
         const clv_value_info *info = &graph->values[v];
         if (info->source != CLV_FROM_OP && info->stated)

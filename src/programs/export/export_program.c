@@ -31,8 +31,17 @@ static void put_name(FILE *to, const char *before, const char *name, const char 
     put_prefixed(to, "", name, after);
 }
 
-/* "<@mesh, [{"data"}, {}]>" */
-static void put_sharding(FILE *to, const clv_layout *layout, const clv_mesh *mesh)
+void export_mesh(FILE *to, const clv_mesh *mesh)
+{
+    fputs("sdy.mesh @mesh = <[", to);
+    for (int a = 0; a < mesh->n_axes; a++) {
+        put_name(to, a ? ", " : "", mesh->axis[a].name, "=");
+        fprintf(to, "%lld", (long long)mesh->axis[a].size);
+    }
+    fputs("]>\n", to);
+}
+
+void export_sharding(FILE *to, const clv_layout *layout, const clv_mesh *mesh)
 {
     fputs("<@mesh, [", to);
     for (int d = 0; d < layout->rank; d++) {
@@ -81,7 +90,7 @@ static void put_attributes(exporter *ex, const result *of, const clv_layout *lay
     if (sharded) {
         const clv_layout even = evenly(layout, type, &ex->graph->mesh);
         fputs("sdy.sharding = #sdy.sharding", ex->to);
-        put_sharding(ex->to, &even, &ex->graph->mesh);
+        export_sharding(ex->to, &even, &ex->graph->mesh);
     }
     fputs("}", ex->to);
 }
@@ -169,7 +178,7 @@ exported export_constrained(exporter *ex, exported x, const clv_layout *layout)
 {
     const exported made = {ex->n++, x.type};
     fprintf(ex->to, "    %%%d = sdy.sharding_constraint %%%d ", made.id, x.id);
-    put_sharding(ex->to, layout, &ex->graph->mesh);
+    export_sharding(ex->to, layout, &ex->graph->mesh);
     fprintf(ex->to, " : %s loc(\"%s\")\n", export_type(&x.type).text, ex->place);
     return made;
 }
@@ -273,9 +282,9 @@ static clv_status write_module(exporter *ex, const char *constants, clv_error *e
     const clv_mesh *mesh = &ex->graph->mesh;
     fprintf(ex->to, "module @jit_step attributes {mhlo.num_partitions = %lld : i32, mhlo.num_replicas = 1 : i32} {\n",
             (long long)clv_mesh_rank_count(mesh));
-    for (int a = 0; a < mesh->n_axes; a++) {
-        put_name(ex->to, a ? ", " : "  sdy.mesh @mesh = <[", mesh->axis[a].name, "=");
-        fprintf(ex->to, "%lld%s", (long long)mesh->axis[a].size, a + 1 == mesh->n_axes ? "]>\n" : "");
+    if (mesh->n_axes > 0) {
+        fputs("  ", ex->to);
+        export_mesh(ex->to, mesh);
     }
     fputs("  func.func public @main(", ex->to);
     put_arguments(ex);

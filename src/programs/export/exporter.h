@@ -63,6 +63,10 @@ export_list export_ints(const int64_t *x, int n);
 /* What MLIR reads as this name between quotes. CLV_ENOMEM: NULL. */
 char *export_escaped(const char *name);
 
+/* A line with the mesh, "sdy.mesh @mesh = <["data"=2]>"; a layout on it, "<@mesh, [{"data"}, {}]>". */
+void export_mesh(FILE *to, const clv_mesh *mesh);
+void export_sharding(FILE *to, const clv_layout *layout, const clv_mesh *mesh);
+
 /* A line "%N = <text>", whose value has this type. */
 exported export_line(exporter *ex, clv_type type, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
