@@ -154,6 +154,7 @@ static const clv_model_graph_options row = {.batch = 1, .seq = 4};
     X(clv_tensor_info, clv_checkpoint_tensor(checkpoint, 0, o, &err))                                                  \
     X(clv_found_rules, clv_plan_find_rules(o, &(clv_plan_options){.block = CLV_PLAN_BLOCK_FFN}, 0, &err))              \
     X(clv_plan_estimate, estimate(o))                                                                                  \
+    X(clv_read_layouts, clv_layouts_read(o, "--sequence-parallel", 19, "flags", NULL, &err))                           \
     X(clv_corpus_info, clv_corpus_tokenize(o, in_folder("tokens"), &text, 1, NULL, &err))                              \
     X(clv_mlm_masking, clv_model_mlm_masking(o, model, NULL, &err))                                                    \
     X(clv_data_info, clv_data_get_info(data, o, &err))                                                                 \

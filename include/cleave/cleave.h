@@ -2,8 +2,9 @@
  *
  * From a folder to results: model.h, then generate.h, embed.h, score.h, forward.h, train.h. From ops to a running
  * program: graph.h, op.h, nn.h and rules.h, then program.h (machine.h), session.h; by hand: spmd.h. What layouts cost:
- * plan.h. Programs of JAX and PyTorch: import.h. Over several processes: job.h; what they did last: flight.h;
- * when: trace.h. What tensors are and where they live: dtype.h, mesh.h, layout.h, reshard.h.
+ * plan.h. Programs of JAX and PyTorch: import.h; graphs for them, as StableHLO text: export.h; layouts in the words of
+ * others: formats.h. Over several processes: job.h; what they did last: flight.h; when: trace.h. What tensors are and
+ * where they live: dtype.h, mesh.h, layout.h, reshard.h.
  *
  * **Structs.** A struct that may grow begins with `size_t size`: sizeof the struct, or 0 for the struct as version 1.0
  * has it (before 1.0: as it is now). In options the caller sets it with the other fields, in what the library fills
@@ -30,8 +31,10 @@
 #include "cleave/dtype.h"
 #include "cleave/embed.h"
 #include "cleave/evaluate.h"
+#include "cleave/export.h"
 #include "cleave/family.h"
 #include "cleave/flight.h"
+#include "cleave/formats.h"
 #include "cleave/forward.h"
 #include "cleave/generate.h"
 #include "cleave/graph.h"

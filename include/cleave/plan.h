@@ -86,6 +86,10 @@ typedef struct clv_plan_options {
  *          CLV_PLAN_MAX_RANKS ranks; errors of clv_axis_rules_preset, clv_model_open and clv_compile */
 CLV_API clv_status clv_plan_compile(clv_program **out, const clv_plan_options *options, clv_error *err);
 
+/** Builds the graph that clv_plan_compile compiles. Free with clv_graph_free.
+ *  @return as clv_plan_compile, but for errors of clv_compile */
+CLV_EXPERIMENTAL clv_status clv_plan_graph(clv_graph **out, const clv_plan_options *options, clv_error *err);
+
 /** @name Suggestions that reduce memory
  *  The plan is compiled again with one option changed: a mesh axis of twice the size, the rules of each preset, half
  *  the batch, bf16, reshard_after_forward, recompute. @{ */

@@ -46,6 +46,19 @@ static const struct clv_command commands[] = {
      "  cleave explain -m step.mlir --mesh data=2\n"
      "  cleave explain --block ffn --mesh X=2,Y=4 --rules gspmd-2d --dot | dot -Tsvg > ffn.svg\n",
      command_explain, NULL, false},
+    {"export", "write a graph or its layout for other frameworks",
+     "--stablehlo writes the graph of a model, a block or a program as StableHLO text with Shardy's mesh and "
+     "shardings, "
+     "which JAX compiles; attention, norms, cross-entropy and the optimizer are written as their parts. Arguments are "
+     "inputs and state, results outputs and new state, by name.\n\n"
+     "--as writes the layout of a model's parameters by their names in the checkpoint: jax, a mesh with "
+     "PartitionSpecs; dtensor, a plan of parallelize_module with fully_shard or replicate; shardy, sdy.mesh and "
+     "sdy.sharding; megatron, flags. What a format cannot say is refused with the reason. --import of plan, explain "
+     "and export reads jax, dtensor and megatron back, also by other hands (docs/programs.md).\n\n"
+     "Examples:\n"
+     "  cleave export --stablehlo --block gpt --grad --mesh data=2,model=2 --out block.mlir\n"
+     "  cleave export --as shardy -m llama-7b/ -tp 2\n",
+     command_export, NULL, false},
     {"flight", "diagnose a stuck run from its flight recorders",
      "Every rank records its last 256 instructions. A command whose ranks are stuck (a deadline passed, a process was "
      "lost) writes them to one file per process, and prints the path; with --flight-recorder FILE it always does, at "
@@ -119,12 +132,15 @@ static const struct clv_command commands[] = {
      "why it lost to the first; front is the place on the front of time and memory, which a second table lists. "
      "Options "
      "that are given are kept. --matrix lists TP degree x SP x DP, ZeRO-1, FSDP, with the reason in each cell.\n\n"
+     "--import reads the layout that you run today: PartitionSpecs, a parallelize_plan, or Megatron's flags (export); "
+     "with --search it is priced beside what a search finds on as many ranks.\n\n"
      "Examples:\n"
      "  cleave plan -m llama-7b/ --search --devices 64 --batch 512 --seq 4096 --hardware h100-nvlink-ib\n"
      "  cleave plan -m llama-7b/ --mesh data=8,model=8 --rules fsdp+megatron-sp --batch 64 --seq 4096\n"
      "  cleave plan --block gpt --hidden 512 --mesh X=2,Y=4 --rules gspmd-2d --grad --collectives\n"
      "  cleave plan -m step.mlir --mesh data=2 --hardware h100-nvlink-ib\n"
      "  cleave plan -m model.pt2 --layouts tp.json --mesh model=8 --grad --hardware h100-nvlink-ib\n"
+     "  cleave plan -m llama-7b/ --import '--tensor-model-parallel-size 2 --sequence-parallel'\n"
      "  cleave plan --hardware list\n",
      command_plan, NULL, false},
     {"plot", "plot the losses of training runs",

@@ -62,6 +62,8 @@ clv_value clv_prepacked_dot(clv_graph *graph, clv_value x, clv_value weights, in
 
 /* The rotation of pair i, of how->dims / 2 > 0, in radians per position, from theta and scaling (not inv_freq). */
 double clv_rope_frequency(const clv_rope_options *how, int64_t i);
+/* The same of a rope op, by its options or its inv_freq. */
+double clv_rope_frequency_of(const clv_op *op, int64_t i);
 
 /* clv_gradients. f32: gradients of 16-bit parameters are f32, from the op on that computes them, so that no sum of
  * theirs is rounded. */

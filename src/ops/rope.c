@@ -89,6 +89,12 @@ double clv_rope_frequency(const clv_rope_options *how, int64_t i)
     return (1 - share) * scaled + share * plain;
 }
 
+double clv_rope_frequency_of(const clv_op *op, int64_t i)
+{
+    const rope_attrs *attrs = op->attrs;
+    return attrs->how.theta > 0 ? clv_rope_frequency(&attrs->how, i) : (double)attrs->inv_freq[i];
+}
+
 typedef struct rope_plan {
     double inv_freq[CLV_ROPE_MAX_ROTARY / 2];
 } rope_plan;
@@ -96,10 +102,9 @@ typedef struct rope_plan {
 static void plan_rope(void *plan, const clv_op *op, const clv_view *in, const clv_view *out)
 {
     rope_plan *p = plan;
-    const rope_attrs *attrs = op->attrs;
-    const clv_rope_options *how = &attrs->how;
+    const clv_rope_options *how = &((const rope_attrs *)op->attrs)->how;
     for (int64_t i = 0; i < how->dims / 2; i++)
-        p->inv_freq[i] = how->theta > 0 ? clv_rope_frequency(how, i) : (double)attrs->inv_freq[i];
+        p->inv_freq[i] = clv_rope_frequency_of(op, i);
 }
 
 static clv_status rope_run_plan(const void *plan, const clv_call *call, clv_error *err)

@@ -194,6 +194,8 @@ clv_status bench_search(clv_invocation *run, clv_error *err)
     a.plan.mesh.tp = 0;
     if (!parse(&a, run))
         return CLV_OK;
+    CLV_TRY(clv_plan_option_import(&a.plan, err));
+    a.plan.plan.batch = a.plan.plan.batch ? a.plan.plan.batch : CLV_PLAN_BATCH;
     clv_status status = search(run, &a, err);
     clv_machine_free(a.plan.machine);
     return status;

@@ -143,6 +143,7 @@ clv_status command_explain(clv_invocation *run, clv_error *err)
     clv_program *program = NULL;
     if (!parse(&a, run))
         return CLV_OK;
+    CLV_TRY(clv_plan_option_import(&a.plan, err));
     if (a.most > 0 && !a.op)
         return clv_fail(err, CLV_EINVAL, "--most has no effect without --op NAME, e.g. --op layers.0.mlp.down");
     a.plan.plan.compile.explain = a.op;

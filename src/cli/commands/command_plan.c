@@ -295,9 +295,83 @@ static clv_status estimate(clv_invocation *run, plan_args *a, clv_error *err)
     return status;
 }
 
+/* ---- --search ---- */
+
+/* A layout of --import, and what it costs. */
+typedef struct imported_layout {
+    char mesh[CLV_MESH_TEXT];
+    clv_axis_rules rules;
+    int64_t accumulate, ranks;
+    double seconds;
+} imported_layout;
+
+static clv_status price_program(imported_layout *out, plan_args *a, clv_error *err)
+{
+    clv_program *program;
+    clv_prediction predicted = {.size = sizeof predicted};
+    CLV_TRY(clv_plan_option_compile(&program, &a->plan, err));
+    clv_status status = clv_program_predict(program, a->plan.machine, &predicted, err);
+    out->seconds = predicted.seconds;
+    clv_program_free(program);
+    return status;
+}
+
+static clv_status price_estimate(imported_layout *out, plan_args *a, clv_error *err)
+{
+    clv_plan_estimate found = {.size = sizeof found};
+    CLV_TRY(clv_plan_option_read(&a->plan, err));
+    a->plan.plan.mesh = &a->plan.mesh.saved.mesh;
+    CLV_TRY(clv_plan_estimate_step(&found,
+                                   &(clv_plan_estimate_options){.size = sizeof(clv_plan_estimate_options),
+                                                                .plan = &a->plan.plan,
+                                                                .rules = a->plan.mesh.rules,
+                                                                .virtual_stages = a->virtual_stages},
+                                   err));
+    out->seconds = found.predicted.seconds;
+    return CLV_OK;
+}
+
+/* Prices the layout of --import, and leaves its ranks, but neither mesh, rules nor options, to the search. */
+static clv_status price_import(imported_layout *out, plan_args *a, clv_error *err)
+{
+    clv_mesh_option *mesh = &a->plan.mesh;
+    const clv_plan_options plan = a->plan.plan;
+    const clv_mesh_option free = {.tp = mesh->tp, .given = mesh->given};
+    *out = (imported_layout){.rules = mesh->saved.rules,
+                             .accumulate = mesh->saved.accumulate,
+                             .ranks = clv_mesh_rank_count(&mesh->saved.mesh)};
+    clv_mesh_print(out->mesh, sizeof out->mesh, &mesh->saved.mesh);
+    clv_status status = is_estimated(a) ? price_estimate(out, a, err) : price_program(out, a, err);
+    clv_machine_free(a->plan.machine);
+    a->plan.machine = NULL;
+    a->plan.plan = plan;
+    a->plan.plan.accumulate = mesh->given.accumulate ? plan.accumulate : 0;
+    a->plan.plan.compile.recompute = mesh->given.recompute ? plan.compile.recompute : CLV_RECOMPUTE_NONE;
+    a->virtual_stages = 0;
+    *mesh = free;
+    if (a->search.devices == 0)
+        a->search.devices = out->ranks;
+    return status;
+}
+
+static void add_imported(clv_table *t, const imported_layout *imported)
+{
+    clv_table_object(t, "imported");
+    clv_table_text(t, "mesh", imported->mesh);
+    clv_table_text(t, "rules", imported->rules.name);
+    clv_table_int(t, "accumulate", imported->accumulate);
+    clv_table_seconds(t, "seconds", imported->seconds);
+}
+
 static clv_status search(clv_invocation *run, plan_args *a, clv_error *err)
 {
-    clv_status status = clv_plan_search_report(run, &a->plan, &a->search, a->memory_limit, err);
+    imported_layout imported = {0};
+    const bool imports = a->plan.mesh.import != NULL;
+    clv_status status = imports ? price_import(&imported, a, err) : CLV_OK;
+    if (status == CLV_OK)
+        status = clv_plan_search_report(run, &a->plan, &a->search, a->memory_limit, err);
+    if (status == CLV_OK && imports && run->table)
+        add_imported(run->table, &imported);
     clv_machine_free(a->plan.machine);
     return status;
 }
@@ -315,9 +389,10 @@ static clv_status search_program(clv_invocation *run, plan_args *a, clv_error *e
 clv_status command_plan(clv_invocation *run, clv_error *err)
 {
     plan_args a = {.plan = CLV_PLAN_OPTION_DEFAULTS};
-    a.plan.plan.batch = 0;
     if (!parse(&a, run))
         return CLV_OK;
+    CLV_TRY(clv_plan_option_import(&a.plan, err));
+    a.virtual_stages = a.virtual_stages ? a.virtual_stages : a.plan.virtual_stages;
     if (a.plan.hardware && strcmp(a.plan.hardware, "list") == 0)
         return clv_hardware_table_new(&run->table, err);
     CLV_TRY(clv_plan_search_check(&a.search, clv_mesh_option_is_auto(&a.plan.mesh), err));

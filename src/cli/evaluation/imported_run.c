@@ -56,15 +56,26 @@ clv_status clv_imported_mesh(clv_mesh *out, const clv_mesh_option *option, const
     return clv_mesh_parse(out, text, err);
 }
 
-clv_status clv_imported_compile(clv_program **out, clv_import *program, const clv_mesh *mesh,
-                                const clv_compile_options *options, const clv_import_options *how, clv_error *err)
+clv_status clv_imported_graph(clv_graph **out, clv_import *program, const clv_mesh *mesh, const clv_import_options *how,
+                              clv_error *err)
 {
     clv_graph *graph;
     clv_error why = {0};
     CLV_TRY(clv_graph_new(&graph, mesh, err));
     clv_status status = as_usage(clv_import_stablehlo(graph, program, how, &why), &why, err);
     if (status == CLV_OK)
-        status = clv_compile(out, graph, options, err);
+        *out = graph;
+    else
+        clv_graph_free(graph);
+    return status;
+}
+
+clv_status clv_imported_compile(clv_program **out, clv_import *program, const clv_mesh *mesh,
+                                const clv_compile_options *options, const clv_import_options *how, clv_error *err)
+{
+    clv_graph *graph;
+    CLV_TRY(clv_imported_graph(&graph, program, mesh, how, err));
+    clv_status status = clv_compile(out, graph, options, err);
     clv_graph_free(graph);
     return status;
 }

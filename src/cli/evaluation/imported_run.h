@@ -16,7 +16,9 @@ bool clv_is_imported(const char *path);
 clv_status clv_imported_read(clv_import **out, const char *path, const char *layouts, clv_error *err);
 /* The mesh of --mesh or -tp; else the one that --layouts or the text names; else one rank. */
 clv_status clv_imported_mesh(clv_mesh *out, const clv_mesh_option *option, const clv_import *program, clv_error *err);
-/* Compiles it for a mesh. how NULL: defaults. */
+/* Puts it into a graph on a mesh; compiles that. how NULL: defaults. */
+clv_status clv_imported_graph(clv_graph **out, clv_import *program, const clv_mesh *mesh, const clv_import_options *how,
+                              clv_error *err);
 clv_status clv_imported_compile(clv_program **out, clv_import *program, const clv_mesh *mesh,
                                 const clv_compile_options *options, const clv_import_options *how, clv_error *err);
 

@@ -55,6 +55,8 @@ static clv_status read_mesh(clv_mesh *out, const clv_mesh_option *o, clv_error *
 void clv_mesh_option_read_file(clv_mesh_option *o)
 {
     clv_mesh mesh;
+    if (o->import) /* its mesh and options are read */
+        return;
     o->saved = (clv_saved_plan){.size = sizeof o->saved};
     if (!has_file(o))
         return;
@@ -103,6 +105,10 @@ static clv_status read_rules(clv_mesh_option *o, clv_error *err)
     if (clv_mesh_option_is_auto(o))
         return find_rules(o, err);
     clv_error why = {0};
+    if (o->import) {
+        o->axis_rules = o->saved.rules;
+        return CLV_OK;
+    }
     const char *preset = o->sp ? "megatron-sp" : o->rules;
     clv_status status = has_file(o) ? clv_saved_plan_read(&o->saved, o->rules, &o->mesh, &why)
                                     : clv_axis_rules_preset(&o->axis_rules, preset, &o->mesh, &why);

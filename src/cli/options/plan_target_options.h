@@ -3,6 +3,7 @@
  */
 #pragma once
 
+#include "cleave/formats.h"
 #include "cli/options/model_options.h"
 #include "cli/options/size_options.h"
 
@@ -11,6 +12,7 @@ typedef struct clv_plan_option {
     clv_lora_options lora;
     clv_mesh_option mesh;
     int64_t hosts, ranks_per_host; /* of --inventory; 0: the profile's */
+    int64_t virtual_stages;        /* of --import; 0: not stated */
     const char *hardware, *software, *grad_reduce_dtype;
     bool no_patterns;     /* of a program of StableHLO text */
     clv_machine *machine; /* of --hardware; set by _read, freed by its caller */
@@ -18,7 +20,7 @@ typedef struct clv_plan_option {
 
 #define CLV_PLAN_OPTION_DEFAULTS                                                                                       \
     {                                                                                                                  \
-        .plan = {.size = sizeof(clv_plan_options), .batch = CLV_PLAN_BATCH, .seq = CLV_PLAN_SEQ}, .mesh = {.tp = 1 }   \
+        .plan = {.size = sizeof(clv_plan_options)}, .mesh = {.tp = 1 }                                                 \
     }
 
 #define CLV_PLAN_MODE_ROW(name, o, mode_, others, help_)                                                               \
@@ -57,6 +59,10 @@ typedef struct clv_plan_option {
         CLV_QUANT_OPTION(&(o)->plan.quant), CLV_COMM_DTYPE_OPTION(&(o)->plan.compile),                                 \
         CLV_GRAD_REDUCE_DTYPE_OPTION(&(o)->grad_reduce_dtype), CLV_MESH_OPTIONS(&(o)->mesh),                           \
         CLV_RULES_OPTIONS(&(o)->mesh), CLV_LAYOUTS_OPTION(&(o)->mesh, "--rules"),                                      \
+        CLV_OPT_STRING("--import", &(o)->mesh.import, "LAYOUT",                                                        \
+                       "the layout that you run today: a file with PartitionSpecs or a parallelize_plan, or "          \
+                       "Megatron's flags (cleave export)",                                                             \
+                       .conflicts_with = "--mesh, -tp, --rules, --sp", .use = CLV_OPTION_INPUT_OR_NAME),               \
         CLV_OVERLAP_OPTION(&(o)->plan.compile), CLV_RECOMPUTE_OPTIONS(&(o)->plan.compile, &(o)->mesh.given),           \
         CLV_OPT_INT("--max-implicit-bytes", &(o)->plan.compile.max_implicit_bytes, 0, INT64_MAX, "N",                  \
                     "fail when a collective that no layout asks for moves more bytes; 0: no limit (0)",                \
@@ -64,7 +70,13 @@ typedef struct clv_plan_option {
 
 /* Options of plan and explain that have an effect on a program of StableHLO text; NULL: `path` names none. */
 const char *clv_options_of_program(const char *path, const char **what);
+/* Reads --import into mesh, rules and sizes that were not given, and sets default sizes; before all others. */
+clv_status clv_plan_option_import(clv_plan_option *option, clv_error *err);
 /* Fills option->plan from the other fields, but for mesh and rules. */
 clv_status clv_plan_option_read(clv_plan_option *option, clv_error *err);
 /* The same with mesh and rules, and compiles it. */
 clv_status clv_plan_option_compile(clv_program **out, clv_plan_option *option, clv_error *err);
+/* Its graph as StableHLO text, freed by the caller. */
+clv_status clv_plan_option_stablehlo(char **out, clv_plan_option *option, clv_error *err);
+/* Its layout in a format, freed by the caller. */
+clv_status clv_plan_option_layouts(char **out, clv_layout_format format, clv_plan_option *option, clv_error *err);

@@ -281,19 +281,14 @@ static clv_status check_mesh(const clv_mesh *mesh, clv_error *err)
                     CLV_PLAN_MAX_RANKS);
 }
 
-static clv_status compile(clv_program **out, const clv_plan_options *o, clv_plan_part part, clv_reshard_cache *reshards,
-                          clv_error *err)
+static clv_status build(clv_graph **out, const clv_plan_options *o, clv_plan_part part, clv_error *err)
 {
-    clv_graph *graph;
-    clv_status status = CLV_OK;
-    CLV_TRY(clv_graph_new(&graph, o->mesh, err));
-    if (o->model)
-        status = build_model(graph, o, part, err);
-    else
-        build_block(graph, o);
-    if (status == CLV_OK)
-        status = clv_compile_with_plans(out, graph, &o->compile, reshards, err);
-    clv_graph_free(graph);
+    CLV_TRY(clv_graph_new(out, o->mesh, err));
+    if (!o->model)
+        build_block(*out, o);
+    clv_status status = o->model ? build_model(*out, o, part, err) : clv_graph_status(*out, err);
+    if (status != CLV_OK)
+        clv_graph_free(*out);
     return status;
 }
 
@@ -302,6 +297,34 @@ clv_status clv_plan_parse_options(clv_plan_options *out, const clv_plan_options 
 {
     CLV_TRY(clv_options_copy_in(out, sizeof *out, sizeof *out, given, call, err));
     out->compile.size = sizeof out->compile;
+    return CLV_OK;
+}
+
+/* What is asked for, with its defaults; `rules` and `alone` hold those that are not given. */
+static clv_status take_options(clv_plan_options *o, clv_axis_rules *rules, const clv_mesh *alone,
+                               const clv_plan_options *options, const char *call, clv_error *err)
+{
+    CLV_TRY(clv_plan_parse_options(o, options, call, err));
+    CLV_TRY(check(o, err));
+    o->mesh = o->mesh ? o->mesh : alone;
+    CLV_TRY(check_mesh(o->mesh, err));
+    if (!o->rules)
+        CLV_TRY(clv_axis_rules_preset(rules, o->sp ? "megatron-sp" : NULL, o->mesh, err));
+    o->rules = o->rules ? o->rules : rules;
+    set_defaults(o);
+    return CLV_OK;
+}
+
+clv_status clv_plan_graph(clv_graph **out, const clv_plan_options *options, clv_error *err)
+{
+    const clv_mesh alone = {0};
+    clv_axis_rules rules;
+    clv_plan_options o;
+    clv_graph *graph;
+    CLV_TRY(clv_require(out && options, __func__, "out and options", err));
+    CLV_TRY(take_options(&o, &rules, &alone, options, __func__, err));
+    CLV_TRY(build(&graph, &o, (clv_plan_part){0}, err));
+    *out = graph;
     return CLV_OK;
 }
 
@@ -317,14 +340,11 @@ clv_status clv_plan_compile_part(clv_program **out, const clv_plan_options *opti
     const clv_mesh alone = {0};
     clv_axis_rules rules;
     clv_plan_options o;
+    clv_graph *graph;
     CLV_TRY(clv_require(out && options, call, "out and options", err));
-    CLV_TRY(clv_plan_parse_options(&o, options, call, err));
-    CLV_TRY(check(&o, err));
-    o.mesh = o.mesh ? o.mesh : &alone;
-    CLV_TRY(check_mesh(o.mesh, err));
-    if (!o.rules)
-        CLV_TRY(clv_axis_rules_preset(&rules, o.sp ? "megatron-sp" : NULL, o.mesh, err));
-    o.rules = o.rules ? o.rules : &rules;
-    set_defaults(&o);
-    return compile(out, &o, part, reshards, err);
+    CLV_TRY(take_options(&o, &rules, &alone, options, call, err));
+    CLV_TRY(build(&graph, &o, part, err));
+    clv_status status = clv_compile_with_plans(out, graph, &o.compile, reshards, err);
+    clv_graph_free(graph);
+    return status;
 }

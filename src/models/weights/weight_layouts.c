@@ -101,10 +101,8 @@ static clv_status split_expert(clv_layout *out, const clv_weight_layouts *p, con
     return CLV_OK;
 }
 
-/* The view of a checkpoint tensor that separates the parameter's dimensions, and its layout: the boxes that ranks hold.
- * A quantized tensor has the layout of its integers. */
-static clv_status place_tensor(clv_tensor_placement *out, const clv_weight_layouts *p, const clv_model_tensor *tensor,
-                               clv_error *err)
+clv_status clv_weight_layouts_of_tensor(clv_tensor_placement *out, const clv_weight_layouts *p,
+                                        const clv_model_tensor *tensor, clv_error *err)
 {
     clv_tensor_placement t = {0};
     clv_layout layout;
@@ -140,7 +138,7 @@ static clv_status place_parameter(clv_tensor_placement *all, const clv_weight_la
         const clv_model_tensor tensor = clv_stored_tensor(&p->model, parameter, p->quant, k);
         const clv_safetensor *found;
         CLV_TRY(clv_stored_tensor_find(&found, w, &p->model, &tensor, err));
-        CLV_TRY(place_tensor(&all[clv_weights_index_of(w, found)], p, &tensor, err));
+        CLV_TRY(clv_weight_layouts_of_tensor(&all[clv_weights_index_of(w, found)], p, &tensor, err));
     }
     return CLV_OK;
 }

@@ -18,5 +18,10 @@ void clv_weight_layouts_free(clv_weight_layouts *placement);
 clv_status clv_weight_layouts_of_checkpoint(clv_tensor_placement **out, const clv_weight_layouts *placement,
                                             const clv_weights *weights, clv_error *err);
 
+/* The view of a checkpoint tensor that separates the parameter's dimensions (clv_model_tensor_view), and its layout:
+ * the boxes that ranks hold. A quantized tensor has the layout of its integers. */
+clv_status clv_weight_layouts_of_tensor(clv_tensor_placement *out, const clv_weight_layouts *placement,
+                                        const clv_model_tensor *tensor, clv_error *err);
+
 /* Most parameter elements of any rank; only for CLV_QUANT_NONE. */
 clv_status clv_weight_layouts_max_rank_elems(int64_t *out, const clv_weight_layouts *placement, clv_error *err);
