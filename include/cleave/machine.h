@@ -33,6 +33,13 @@
  *                                              logit_bytes)
  *     "score_bytes": 5,                        bytes an element of the attention scores [B, heads, S, S] that are held
  *                                              for the backward pass (optional: 0, FlashAttention)
+ *     "gradient_bytes": 2,                     bytes an element of the gradients that microbatches add up in
+ *                                              (optional: 4, f32)
+ *     "operand_bytes": 1,                      bytes an element of the operands of matmuls that are kept for the
+ *                                              backward pass, in fp8; what other ops read, too, is kept for them beside
+ *                                              it (optional: those of the dtype)
+ *     "selective": "cheap",                    "alternate": its selective recomputation recomputes every second matmul
+ *                                              of a block, too, as torchtitan's checkpointing by op (optional: "cheap")
  *     "fragmentation": 0.03,                   unused memory of the allocator, relative to what is not state
  *                                              (optional: 0)
  *     "published": {"runs": 8, "error": 0.02,  published training steps that predictions were held against, and the
@@ -56,7 +63,8 @@
  *                                              flops_per_s (by dtype: of matmuls in fp8), efficiency, k_half,
  *                                              traffic_factor, overlap, instruction_s, memory_bytes_per_s, and
  *                                              by op: op_efficiency, op_traffic, ops; and collectives, logit_bytes,
- *                                              split_logit_bytes, score_bytes, fragmentation, published
+ *                                              split_logit_bytes, score_bytes, gradient_bytes, operand_bytes, selective,
+ *                                              fragmentation, published
  *
  * A measurement is a list of [work, rate] by increasing work: flops and flops/s for matmuls and attention, bytes and
  * bytes/s for other ops (memory traffic) and for collectives (received). Rates and shares are interpolated over the

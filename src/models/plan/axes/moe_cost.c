@@ -14,7 +14,7 @@
 #include "nn/axis_rules.h"
 #include "program/program.h"
 
-enum { FEW_LAYERS = 2, GRADIENT_BYTES = 4, OPTIMIZER_BYTES = 12 };
+enum { FEW_LAYERS = 2, F32_BYTES = 4, OPTIMIZER_BYTES = 12 };
 
 typedef struct moe_cost {
     const clv_moe_config *c;
@@ -176,10 +176,11 @@ static void add_state(clv_figures *step, clv_figures *micro, const moe_cost *m, 
 {
     const sharding s = sharding_of(m->o->rules);
     const double n = (double)copies, bytes = elements * (double)clv_dtype_size(m->o->dtype);
+    const double gradient_bytes = m->machine->gradient_bytes > 0 ? m->machine->gradient_bytes : F32_BYTES;
     const double moved = bytes * (n - 1) / n, once = collect(m, moved, copies, apart);
     step->at[CLV_FIGURE_PARAMETERS] += bytes / (s.weights ? n : 1);
     step->at[CLV_FIGURE_OPTIMIZER] += elements * OPTIMIZER_BYTES / (s.optimizer ? n : 1);
-    step->at[CLV_FIGURE_GRADIENTS] += elements * GRADIENT_BYTES / (s.weights ? n : 1);
+    step->at[CLV_FIGURE_GRADIENTS] += elements * gradient_bytes / (s.weights ? n : 1);
     step->at[CLV_FIGURE_EXPOSED + CLV_PURPOSE_GRADIENT_REDUCTION] += s.optimizer ? once : 2 * once;
     step->at[CLV_FIGURE_BYTES + CLV_PURPOSE_GRADIENT_REDUCTION] += s.optimizer ? moved : 2 * moved;
     clv_figures *gathers = s.weights ? micro : step;
