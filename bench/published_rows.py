@@ -109,6 +109,11 @@ KEEP = ['--keep-gathered']
 LORA = ['--lora-rank', '32', '--lora-targets', 'all-linear']
 
 
+# cpu_offloading_num_layers of Megatron-Bridge's recipes of Llama 3.1 70B with FSDP, in fp8 with current scaling
+# (v0.2.0 to v0.4.0, llama3_workload_base_configs.py)
+OFFLOADED = {'gb200-nvl72': 40, 'gb300-nvl72': 20}
+
+
 def mesh_of(pp=1, data=1, cp=1, ep=1, tp=1):
     """Axes of more than one rank; data at least."""
     sizes = {'pipe': pp, 'data': data, 'context': cp, 'expert': ep, 'model': tp}
@@ -225,6 +230,8 @@ def common(row):
             'software': moe_software(row, fp8, vp > 1 and ep * tp > (72 if 'nvl72' in profile else 8)) if ep > 1 else
             software_of(fp8, titan, how.get('async_tp'), 'rowwise' in (row['dtype'] or ''), row['dtype'] == 'NVFP4'),
             'more': (REGATHER if tp > 1 and (titan or pp > 1) else []) + stages_of(pp, vp) +
+            (['--offload-layers', str(OFFLOADED[profile])] if sharded and profile in OFFLOADED and fp8 and
+             name == 'Llama 3.1 70B' else []) +
             (LORA if 'LoRA' in row.get('task', '') else []), 'tokens_per_s': row['value']}
 
 

@@ -55,6 +55,7 @@
  *                                              while so many ranks use it at once (a memory bus, a switch): of "host"
  *                                              those of a host, of "network" those of the mesh; at most 1, and not
  *                                              growing (optional: 1)
+ *     "offload_bytes_per_s": 4.5e11,           to the host's memory, and as fast back (optional: not known)
  *     "ops": {"dot_general": {"f32": [[1e6, 6e10], [1e9, 1.7e11]]}, "all_reduce": {"f32": [[4096, 1e9]]}},
  *     "ops_alone": {...},                      the same with a single rank on the host
  *     "ops_network": {...},                    collectives across hosts; these three are optional

@@ -47,7 +47,8 @@ static const char *const valid[] = {"name",
                                     "score_bytes",
                                     "gradient_bytes",
                                     "operand_bytes",
-                                    "selective"};
+                                    "selective",
+                                    "offload_bytes_per_s"};
 
 /* Keys that an entry of "software" replaces. */
 static const char *const software_keys[] = {
@@ -303,6 +304,8 @@ static clv_status from_json(clv_machine *p, const json_t *document, const char *
     CLV_TRY(clv_json_get_real(&p->score_bytes, document, "score_bytes", CLV_JSON_OPTIONAL, 0, 64, where, err));
     CLV_TRY(clv_json_get_real(&p->fragmentation, document, "fragmentation", CLV_JSON_OPTIONAL, 0, 1, where, err));
     CLV_TRY(clv_json_get_real(&p->gradient_bytes, document, "gradient_bytes", CLV_JSON_OPTIONAL, 0, 8, where, err));
+    CLV_TRY(clv_json_get_real(&p->offload_bytes_per_s, document, "offload_bytes_per_s", CLV_JSON_OPTIONAL, 0, 1e15,
+                              where, err));
     CLV_TRY(clv_json_get_real(&p->operand_bytes, document, "operand_bytes", CLV_JSON_OPTIONAL, 0, 8, where, err));
     CLV_TRY(read_published(p, document, where, err));
     CLV_TRY(clv_json_get_real(&p->k_half, document, "k_half", CLV_JSON_OPTIONAL, 0, 1e6, where, err));
@@ -546,6 +549,8 @@ clv_status clv_machine_write(const clv_machine *p, const char *path, clv_error *
         json_object_set_new(document, "gradient_bytes", json_real(p->gradient_bytes));
     if (document && p->operand_bytes > 0)
         json_object_set_new(document, "operand_bytes", json_real(p->operand_bytes));
+    if (document && p->offload_bytes_per_s > 0)
+        json_object_set_new(document, "offload_bytes_per_s", json_real(p->offload_bytes_per_s));
     if (document && p->recomputes_matmuls)
         json_object_set_new(document, "selective", json_string("alternate"));
     if (document && p->through_root)
