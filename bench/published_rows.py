@@ -170,6 +170,10 @@ def hardware_of(name):
     raise NotPlanned(f'no profile of {name}')
 
 
+def profile_is(hardware, word):
+    return hardware['name'].split('-')[-1] == word
+
+
 def gpt3_20b(positions):
     """NeMo's GPT-3 20B (its conf/training/gpt3/20b.yaml)."""
     return gpt(6144, 44, 48, 51200, positions, 24576)
@@ -195,6 +199,15 @@ def moe_software(row, fp8, crosses_hosts):
     return f"megatron-moe-{'fp8' if fp8 else 'bf16'}{'-overlap' if crosses_hosts else ''}"
 
 
+def dispatches_copies(row):
+    """Megatron's dispatcher alltoall, where a recipe names no other (moe_flex_dispatcher_backend of Megatron-Bridge
+    v0.2.0, of 25.09 and 25.11, to v0.4.0): GPT-OSS; B200, and Qwen3 on H100, at first; Qwen3 235B on B200."""
+    name, machine, release = row['model']['name'], row['hardware']['name'], row['source'].split('[')[-1].split(' ')[0]
+    is_first, b200 = release < '26', profile_is(row['hardware'], 'B200')
+    return release < '26.06' and (name == 'GPT OSS 120B' or is_first and (b200 or 'H100' in machine and 'Qwen3' in name)
+                                  or b200 and name == 'Qwen3_235B_a22B')
+
+
 def common(row):
     """Rows of the common form: dense models split by stages, data, FSDP, context and tensor parallelism."""
     model, hardware, how, batch = row['model'], row['hardware'], row['parallelism'], row['batch'] or {}
@@ -207,6 +220,8 @@ def common(row):
     config = gpt3_20b(seq) if name == 'GPT3-20B' else moe_named(name, seq) if ep > 1 else llama_named(name, seq)
     if name == 'Llama 3.1 70B' and pp == 4 and vp == 1: # the recipe's 5, which the page leaves out
         vp = 5
+    if name == 'GPT OSS 120B' and profile_is(hardware, 'B200') and '[25.11' in row['source']:
+        ep = 64 # the recipe's (v0.2.0), as the page has it for 26.02 with the same speed; that of 25.11 has 8
     data = gpus // (tp * pp * cp)
     ep = min(ep, data)  # Megatron counts ranks of tp among those of ep, too
     global_batch = batch.get('global_') or batch['local'] * data
@@ -219,7 +234,8 @@ def common(row):
     rules = ('fsdp+megatron-sp' if sharded else 'zero1+megatron-sp') if tp > 1 else 'fsdp' if sharded else 'zero1'
     profile = hardware_of(hardware['name'])
     degrees = ''.join(f' {axis} {n}' for axis, n in (('pp', pp), ('cp', cp), ('ep', ep), ('tp', tp)) if n > 1)
-    return {'name': f"{name} {profile} x{gpus}{degrees}{' fp8' if fp8 else ''}",
+    return {**({'profile': {'dispatch': 'copies'}} if ep > 1 and dispatches_copies(row) else {}),
+            'name': f"{name} {profile} x{gpus}{degrees}{' fp8' if fp8 else ''}",
             'config': config, 'mesh': mesh_of(pp, data // ep, cp, ep, tp), 'rules': rules,
             'batch': global_batch, 'accumulate': global_batch // (micro * data), 'seq': seq, 'dtype': 'bf16',
             'devices': gpus, 'hardware': profile,

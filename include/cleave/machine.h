@@ -55,6 +55,9 @@
  *                                              while so many ranks use it at once (a memory bus, a switch): of "host"
  *                                              those of a host, of "network" those of the mesh; at most 1, and not
  *                                              growing (optional: 1)
+ *     "dispatch": "tokens",                    "copies": a token goes once to each of its experts, as by Megatron's
+ *                                              dispatcher alltoall; "tokens": once to each rank with experts of it, as
+ *                                              by DeepEP (optional: "tokens")
  *     "offload_bytes_per_s": 4.5e11,           to the host's memory, and as fast back (optional: not known)
  *     "ops": {"dot_general": {"f32": [[1e6, 6e10], [1e9, 1.7e11]]}, "all_reduce": {"f32": [[4096, 1e9]]}},
  *     "ops_alone": {...},                      the same with a single rank on the host
@@ -65,7 +68,7 @@
  *                                              traffic_factor, overlap, instruction_s, memory_bytes_per_s, and
  *                                              by op: op_efficiency, op_traffic, ops; and collectives, logit_bytes,
  *                                              split_logit_bytes, score_bytes, gradient_bytes, operand_bytes, selective,
- *                                              fragmentation, published
+ *                                              dispatch, fragmentation, published
  *
  * A measurement is a list of [work, rate] by increasing work: flops and flops/s for matmuls and attention, bytes and
  * bytes/s for other ops (memory traffic) and for collectives (received). Rates and shares are interpolated over the

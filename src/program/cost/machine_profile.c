@@ -48,13 +48,14 @@ static const char *const valid[] = {"name",
                                     "gradient_bytes",
                                     "operand_bytes",
                                     "selective",
-                                    "offload_bytes_per_s"};
+                                    "offload_bytes_per_s",
+                                    "dispatch"};
 
 /* Keys that an entry of "software" replaces. */
 static const char *const software_keys[] = {
     "source",      "flops_per_s",       "efficiency",         "k_half", "traffic_factor", "op_efficiency", "op_traffic",
     "overlap",     "instruction_s",     "memory_bytes_per_s", "ops",    "logit_bytes",    "fragmentation", "published",
-    "collectives", "split_logit_bytes", "score_bytes", "gradient_bytes", "operand_bytes", "selective"};
+    "collectives", "split_logit_bytes", "score_bytes", "gradient_bytes", "operand_bytes", "selective", "dispatch"};
 
 /* Names in a message. */
 typedef struct name_list {
@@ -270,7 +271,7 @@ static clv_status read_published(clv_machine *p, const json_t *document, const c
 
 static clv_status from_json(clv_machine *p, const json_t *document, const char *where, clv_error *err)
 {
-    const char *name = NULL, *overlap = "all", *collectives = "ranks", *selective = "cheap";
+    const char *name = NULL, *overlap = "all", *collectives = "ranks", *selective = "cheap", *dispatch = "tokens";
     CLV_TRY(check_keys(document, valid, sizeof valid / sizeof *valid, where, err));
     CLV_TRY(clv_json_get_string(&name, document, "name", CLV_JSON_REQUIRED, where, err));
     if (!*name)
@@ -297,6 +298,10 @@ static clv_status from_json(clv_machine *p, const json_t *document, const char *
     if (strcmp(selective, "cheap") != 0 && strcmp(selective, "alternate") != 0)
         return clv_fail(err, CLV_EFORMAT, "%s: \"selective\" is \"%.64s\"; valid: cheap, alternate", where, selective);
     p->recomputes_matmuls = strcmp(selective, "alternate") == 0;
+    CLV_TRY(clv_json_get_string(&dispatch, document, "dispatch", CLV_JSON_OPTIONAL, where, err));
+    if (strcmp(dispatch, "tokens") != 0 && strcmp(dispatch, "copies") != 0)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"dispatch\" is \"%.64s\"; valid: tokens, copies", where, dispatch);
+    p->dispatches_copies = strcmp(dispatch, "copies") == 0;
     CLV_TRY(clv_json_get_real(&p->logit_bytes, document, "logit_bytes", CLV_JSON_OPTIONAL, 0, 64, where, err));
     p->split_logit_bytes = p->logit_bytes;
     CLV_TRY(
@@ -551,6 +556,8 @@ clv_status clv_machine_write(const clv_machine *p, const char *path, clv_error *
         json_object_set_new(document, "operand_bytes", json_real(p->operand_bytes));
     if (document && p->offload_bytes_per_s > 0)
         json_object_set_new(document, "offload_bytes_per_s", json_real(p->offload_bytes_per_s));
+    if (document && p->dispatches_copies)
+        json_object_set_new(document, "dispatch", json_string("copies"));
     if (document && p->recomputes_matmuls)
         json_object_set_new(document, "selective", json_string("alternate"));
     if (document && p->through_root)
