@@ -45,6 +45,8 @@
  *     "published": {"runs": 8, "error": 0.02,  published training steps that predictions were held against, and the
  *                   "dtype": "bf16",           error that nine in ten of them stay below; their dtype and presets
  *                   "rules": "dp, megatron"},  (optional)
+ *     "fitted": {"k_half": ["h100/pytorch"]},  figures that are fitted to published runs, and of which profile and
+ *                                              software (optional; not read)
  *     "instruction_s": 1e-6,                   overhead of each instruction
  *     "collectives": "ranks",                  "root": one rank of a group receives what all send, and sends each what
  *                                              it lacks, one after the other: n ranks cost 2 (n-1) alpha_s, and n times
