@@ -20,8 +20,8 @@ import typing
 
 import scoreboard
 
-GRID = (-0.7, -0.25, 0, 0.25, 0.7)  # log of the figure over the stated one
-FINE = [k / 100 for k in range(-70, 71)]
+GRID = (-0.4, 0, 0.4)  # log of the figure over the stated one; between, log(seconds) is taken as linear
+FINE = [k / 100 for k in range(-60, 61)]
 
 
 class Figure(typing.NamedTuple):
@@ -103,11 +103,11 @@ def measure(cleave: pathlib.Path, figure: Figure, scored: list[dict], pool: conc
             seen[key] = pool.submit(lambda: scoreboard.plan(cleave, task, [])["predicted"]["seconds"])
         return seen[key]
 
-    asked = [(s, [speed(s, math.exp(x)) for x in GRID]) for s in of]
+    asked = [(s, [speed(s, math.exp(x)) if x else None for x in GRID]) for s in of]
     rows = []
     for s, futures in asked:
-        seconds = [f.result() for f in futures]
-        stated = seconds[GRID.index(0)]
+        seconds = [f.result() if f else s["seconds"] for f in futures]
+        stated = s["seconds"]
         rows.append(Row(s["name"], model_of(s["task"]), [math.log(s["ratio"] * stated / t) for t in seconds]))
     return rows
 

@@ -35,7 +35,7 @@ def llama_named(name, positions):
     size = name.split('-')[-1]
     key = '2-' + size if 'llama-2' in name else size
     if key not in LLAMAS:
-        raise NotPlanned(f'model {name}')
+        raise NotPlanned(f'{name}: its sizes are not on the page')
     return llama(*LLAMAS[key], positions)
 
 
@@ -69,7 +69,7 @@ def moe_named(name, positions):
     """Of "DeepSeekV3 (w/o MTP)" the model without the layer that predicts a token further."""
     base = name.split(' (')[0]
     if base not in MOE:
-        raise NotPlanned(f'model {name}')
+        raise NotPlanned(f'{base}: no family of it is planned (Mamba layers, other attention)')
     config = {**MOE[base], 'max_position_embeddings': positions, 'tie_word_embeddings': False}
     if 'w/o MTP' in name:
         config.pop('num_nextn_predict_layers')
@@ -159,7 +159,7 @@ def megatron(row):
             'software': 'megatron-2021', 'tokens_per_s': b * s / seconds / row['gpus']}
 
 
-GPUS = (('GB300', 'gb300-nvl72'), ('GB200', 'gb200-nvl72'), ('B200', 'b200'), ('H200', 'h200'),
+GPUS = (('GB300', 'gb300-nvl72'), ('GB200', 'gb200-nvl72'), ('B300', 'b300'), ('B200', 'b200'), ('H200', 'h200'),
         ('Grand Teton', 'h100-500w'), ('H100', 'h100-nvlink-ib'), ('v5e', 'tpu-v5e'))
 
 
