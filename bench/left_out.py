@@ -48,7 +48,8 @@ def figures() -> list[Figure]:
         for software, entry in [("", profile), *profile.get("software", {}).items()]:
             for name, rows in entry.get("fitted", {}).items():
                 value = scalar(entry[name])
-                found.setdefault((name, value, tuple(rows)), Figure(name, value, f"{path.stem}/{software}", tuple(rows)))
+                figure = Figure(name, value, f"{path.stem}/{software}", tuple(rows))
+                found.setdefault((name, value, figure.rows), figure)
     return list(found.values())
 
 
@@ -61,7 +62,8 @@ def scaled(task: dict, name: str, factor: float) -> dict:
     entry[name] = ({op: min(limit, x * factor) for op, x in stated.items()} if isinstance(stated, dict)
                    else min(limit, stated * factor))  # fmt: skip
     entry.pop("fitted", None)
-    return {**task, "profile": {**task.get("profile", {}), "software": {**profile["software"], task["software"]: entry}}}
+    software = {**profile["software"], task["software"]: entry}
+    return {**task, "profile": {**task.get("profile", {}), "software": software}}
 
 
 class Row(typing.NamedTuple):
@@ -118,15 +120,16 @@ def without(rows: list[Row], left: list[Row]) -> float | None:
     return fit(others) if others else None
 
 
-HEAD = """Each fitted figure is fitted again, alone ([bench/left_out.py](../bench/left_out.py)): to all of its rows, to all but
-one, and to all but those of one model; the row is planned with what the others give. `-`: all rows are of one model, and
-nothing else is published that could hold the figure. Rows of several figures count in each.
+HEAD = """\
+Each fitted figure is fitted again, alone ([bench/left_out.py](../bench/left_out.py)): to all of its rows, to all but
+one, and to all but those of one model; the row is planned with what the others give. `-`: all rows are of one model,
+and nothing else is published that could hold the figure. Rows of several figures count in each.
 """
 
 
 def table(cleave: pathlib.Path, scored: list[dict]) -> list[str]:
-    out = [HEAD, "| figure | of | stated | fitted | rows, models | within 15 % | one row left out | one model left out |",
-           "|---" * 8 + "|"]  # fmt: skip
+    columns = "figure | of | stated | fitted | rows, models | within 15 % | one row left out | one model left out"
+    out = [HEAD, f"| {columns} |", "|---" * 8 + "|"]
     total = {"stated": 0, "row": 0, "model": 0, "rows": 0, "held": 0}
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for figure in figures():

@@ -110,7 +110,7 @@ LORA = ['--lora-rank', '32', '--lora-targets', 'all-linear']
 
 
 # cpu_offloading_num_layers of Megatron-Bridge's recipes of Llama 3.1 70B with FSDP, in fp8 with current scaling
-# (v0.2.0 to v0.4.0, llama3_workload_base_configs.py)
+# (v0.2.0 to v0.4.0)
 OFFLOADED = {'gb200-nvl72': 40, 'gb300-nvl72': 20}
 
 

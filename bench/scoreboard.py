@@ -244,7 +244,7 @@ KNOWN = """Rows that are far off, and what is known of them:
   that what each microbatch costs beside its products is missing. It held 82.5 GiB, of which we find 53.
 - PaLM: attention and feed-forward of a block in parallel share their collectives, and attention splits the batch over
   all chips; both are planned in sequence, with a batch over four.
-- A64FX: the published memory is that of the node, with what its libraries hold.
+- A64FX held 16 to 20 GiB, of which we find 8; what the rest is, the page does not say.
 """
 
 

@@ -492,8 +492,8 @@ static void step_on(int64_t *activations, int64_t *gradients, double *seconds, c
     must(clv_plan_compile(&program, &how, &err), &err);
     must(clv_program_memory_on(program, machine, &memory, &err), &err);
     must(clv_program_predict(program, machine, &predicted, &err), &err);
-    assert_int_equal(memory.total, memory.parameters + memory.optimizer + memory.other_state + memory.region +
-                                       memory.software);
+    assert_int_equal(memory.total,
+                     memory.parameters + memory.optimizer + memory.other_state + memory.region + memory.software);
     *activations = memory.activations;
     *gradients = memory.gradients;
     *seconds = predicted.seconds;

@@ -69,8 +69,8 @@
  *                                              flops_per_s (by dtype: of matmuls in fp8), efficiency, k_half,
  *                                              traffic_factor, overlap, instruction_s, memory_bytes_per_s, and
  *                                              by op: op_efficiency, op_traffic, ops; and collectives, logit_bytes,
- *                                              split_logit_bytes, score_bytes, gradient_bytes, operand_bytes, selective,
- *                                              dispatch, fragmentation, published
+ *                                              split_logit_bytes, score_bytes, gradient_bytes, operand_bytes,
+ *                                              selective, dispatch, fragmentation, published, fitted
  *
  * A measurement is a list of [work, rate] by increasing work: flops and flops/s for matmuls and attention, bytes and
  * bytes/s for other ops (memory traffic) and for collectives (received). Rates and shares are interpolated over the

@@ -53,10 +53,28 @@ static const char *const valid[] = {"name",
                                     "fitted"};
 
 /* Keys that an entry of "software" replaces. */
-static const char *const software_keys[] = {
-    "source",      "flops_per_s",       "efficiency",         "k_half", "traffic_factor", "op_efficiency", "op_traffic",
-    "overlap",     "instruction_s",     "memory_bytes_per_s", "ops",    "logit_bytes",    "fragmentation", "published",
-    "collectives", "split_logit_bytes", "score_bytes", "gradient_bytes", "operand_bytes", "selective", "dispatch", "fitted"};
+static const char *const software_keys[] = {"source",
+                                            "flops_per_s",
+                                            "efficiency",
+                                            "k_half",
+                                            "traffic_factor",
+                                            "op_efficiency",
+                                            "op_traffic",
+                                            "overlap",
+                                            "instruction_s",
+                                            "memory_bytes_per_s",
+                                            "ops",
+                                            "logit_bytes",
+                                            "fragmentation",
+                                            "published",
+                                            "collectives",
+                                            "split_logit_bytes",
+                                            "score_bytes",
+                                            "gradient_bytes",
+                                            "operand_bytes",
+                                            "selective",
+                                            "dispatch",
+                                            "fitted"};
 
 /* Names in a message. */
 typedef struct name_list {

@@ -2,7 +2,7 @@
  * every second matmul of a block.
  *
  * torchtitan's checkpointing by op keeps results of attention and of the first, third, fifth ... matmul of a block
- * (torchtitan/distributed/activation_checkpoint.py, _get_custom_policy). Its layers have a matmul for each of keys,
+ * (pytorch/torchtitan 9dec370, _get_custom_policy). Its layers have a matmul for each of keys,
  * values, gate and up-projection; here one weight [in, 2, ...] holds two of them. The last of a block is kept although
  * nothing of the backward pass reads it.
  */

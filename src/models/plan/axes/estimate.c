@@ -288,8 +288,7 @@ static clv_stage_time time_of(const estimate *e, int64_t stage)
     const double layers = (double)clv_pipeline_layers(&e->pipeline, stage);
     const double ops = f.at[CLV_FIGURE_SECONDS] - f.at[CLV_FIGURE_COMMUNICATION];
     const double whole =
-        f.at[CLV_FIGURE_SECONDS] + layers * (e->attention + e->context.exposed + e->expert) + sends_of(e) +
-        e->offload;
+        f.at[CLV_FIGURE_SECONDS] + layers * (e->attention + e->context.exposed + e->expert) + sends_of(e) + e->offload;
     const double forward = ops > 0 ? whole * f.at[CLV_FIGURE_FORWARD] / ops : 0;
     const double backward = ops - f.at[CLV_FIGURE_FORWARD] - f.at[CLV_FIGURE_RECOMPUTED];
     return (clv_stage_time){forward, whole - forward, backward / 2};
