@@ -35,7 +35,7 @@ def llama_named(name, positions):
     size = name.split('-')[-1]
     key = '2-' + size if 'llama-2' in name else size
     if key not in LLAMAS:
-        raise NotPlanned(f'model {name}')
+        raise NotPlanned(f'{name}: its sizes are not on the page')
     return llama(*LLAMAS[key], positions)
 
 
@@ -69,7 +69,7 @@ def moe_named(name, positions):
     """Of "DeepSeekV3 (w/o MTP)" the model without the layer that predicts a token further."""
     base = name.split(' (')[0]
     if base not in MOE:
-        raise NotPlanned(f'model {name}')
+        raise NotPlanned(f'{base}: no family of it is planned (Mamba layers, other attention)')
     config = {**MOE[base], 'max_position_embeddings': positions, 'tie_word_embeddings': False}
     if 'w/o MTP' in name:
         config.pop('num_nextn_predict_layers')
@@ -107,6 +107,11 @@ KEEP = ['--keep-gathered']
 
 # Megatron-Bridge's LoRA: rank 32 on all linear layers of a block
 LORA = ['--lora-rank', '32', '--lora-targets', 'all-linear']
+
+
+# cpu_offloading_num_layers of Megatron-Bridge's recipes of Llama 3.1 70B with FSDP, in fp8 with current scaling
+# (v0.2.0 to v0.4.0)
+OFFLOADED = {'gb200-nvl72': 40, 'gb300-nvl72': 20}
 
 
 def mesh_of(pp=1, data=1, cp=1, ep=1, tp=1):
@@ -154,7 +159,7 @@ def megatron(row):
             'software': 'megatron-2021', 'tokens_per_s': b * s / seconds / row['gpus']}
 
 
-GPUS = (('GB300', 'gb300-nvl72'), ('GB200', 'gb200-nvl72'), ('B200', 'b200'), ('H200', 'h200'),
+GPUS = (('GB300', 'gb300-nvl72'), ('GB200', 'gb200-nvl72'), ('B300', 'b300'), ('B200', 'b200'), ('H200', 'h200'),
         ('Grand Teton', 'h100-500w'), ('H100', 'h100-nvlink-ib'), ('v5e', 'tpu-v5e'))
 
 
@@ -163,6 +168,10 @@ def hardware_of(name):
         if word in name:
             return profile
     raise NotPlanned(f'no profile of {name}')
+
+
+def profile_is(hardware, word):
+    return hardware['name'].split('-')[-1] == word
 
 
 def gpt3_20b(positions):
@@ -190,6 +199,15 @@ def moe_software(row, fp8, crosses_hosts):
     return f"megatron-moe-{'fp8' if fp8 else 'bf16'}{'-overlap' if crosses_hosts else ''}"
 
 
+def dispatches_copies(row):
+    """Megatron's dispatcher alltoall, where a recipe names no other (moe_flex_dispatcher_backend of Megatron-Bridge
+    v0.2.0, of 25.09 and 25.11, to v0.4.0): GPT-OSS; B200, and Qwen3 on H100, at first; Qwen3 235B on B200."""
+    name, machine, release = row['model']['name'], row['hardware']['name'], row['source'].split('[')[-1].split(' ')[0]
+    is_first, b200 = release < '26', profile_is(row['hardware'], 'B200')
+    return release < '26.06' and (name == 'GPT OSS 120B' or is_first and (b200 or 'H100' in machine and 'Qwen3' in name)
+                                  or b200 and name == 'Qwen3_235B_a22B')
+
+
 def common(row):
     """Rows of the common form: dense models split by stages, data, FSDP, context and tensor parallelism."""
     model, hardware, how, batch = row['model'], row['hardware'], row['parallelism'], row['batch'] or {}
@@ -202,26 +220,34 @@ def common(row):
     config = gpt3_20b(seq) if name == 'GPT3-20B' else moe_named(name, seq) if ep > 1 else llama_named(name, seq)
     if name == 'Llama 3.1 70B' and pp == 4 and vp == 1: # the recipe's 5, which the page leaves out
         vp = 5
+    if name == 'GPT OSS 120B' and profile_is(hardware, 'B200') and '[25.11' in row['source']:
+        ep = 64 # the recipe's (v0.2.0), as the page has it for 26.02 with the same speed; that of 25.11 has 8
     data = gpus // (tp * pp * cp)
     ep = min(ep, data)  # Megatron counts ranks of tp among those of ep, too
     global_batch = batch.get('global_') or batch['local'] * data
     micro = batch.get('micro') or batch['local']
+    if name == 'Llama 3.1 70B' and pp == 4: # the recipes' 1; the page of 26.02.01 has 2 in one row
+        micro = 1
     fp8 = row['dtype'] is None or 'fp8' in row['dtype'].lower() or 'float8' in row['dtype'].lower()
     titan = 'torchtitan' in row['source']
     sharded = how.get('fsdp', 1) > 1
     rules = ('fsdp+megatron-sp' if sharded else 'zero1+megatron-sp') if tp > 1 else 'fsdp' if sharded else 'zero1'
     profile = hardware_of(hardware['name'])
     degrees = ''.join(f' {axis} {n}' for axis, n in (('pp', pp), ('cp', cp), ('ep', ep), ('tp', tp)) if n > 1)
-    return {'name': f"{name} {profile} x{gpus}{degrees}{' fp8' if fp8 else ''}",
+    return {**({'profile': {'dispatch': 'copies'}} if ep > 1 and dispatches_copies(row) else {}),
+            'name': f"{name} {profile} x{gpus}{degrees}{' fp8' if fp8 else ''}",
             'config': config, 'mesh': mesh_of(pp, data // ep, cp, ep, tp), 'rules': rules,
             'batch': global_batch, 'accumulate': global_batch // (micro * data), 'seq': seq, 'dtype': 'bf16',
             'devices': gpus, 'hardware': profile,
             # their recipes recompute norms and activations of experts, or the up-projections of latent attention
             'recompute': 'selective' if name.startswith(('GPT OSS', 'DeepSeek', 'Kimi')) else
-            recompute_of(row.get('recompute')),
+            # the page of H200s runs llama3_8b.toml, whose activation_checkpoint is selective, by op
+            'selective' if 'h200_202506' in row['source'] else recompute_of(row.get('recompute')),
             'software': moe_software(row, fp8, vp > 1 and ep * tp > (72 if 'nvl72' in profile else 8)) if ep > 1 else
             software_of(fp8, titan, how.get('async_tp'), 'rowwise' in (row['dtype'] or ''), row['dtype'] == 'NVFP4'),
             'more': (REGATHER if tp > 1 and (titan or pp > 1) else []) + stages_of(pp, vp) +
+            (['--offload-layers', str(OFFLOADED[profile])] if sharded and profile in OFFLOADED and fp8 and
+             name == 'Llama 3.1 70B' else []) +
             (LORA if 'LoRA' in row.get('task', '') else []), 'tokens_per_s': row['value']}
 
 

@@ -50,7 +50,7 @@ add_library(clv_objects OBJECT ${sources})
 target_include_directories(clv_objects PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
     ${PROJECT_BINARY_DIR}/generated)
 
-# The profiles of data/profiles are part of the library, as texts: they are found wherever it is put.
+# The profiles of data/profiles are part of the library, as lines: they are found wherever it is put.
 file(GLOB profiles CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/data/profiles/*.json)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${profiles})
 set(rows "")
@@ -59,8 +59,8 @@ foreach(profile IN LISTS profiles)
     file(READ ${profile} text)
     string(REPLACE "\\" "\\\\" text "${text}")
     string(REPLACE "\"" "\\\"" text "${text}")
-    string(REPLACE "\n" "\\n\"\\\n  \"" text "${text}")
-    string(APPEND rows " \\\n  {\"${name}\",\\\n  \"${text}\"},")
+    string(REPLACE "\n" "\\n\",\\\n  \"" text "${text}")
+    string(APPEND rows " \\\n  {\"${name}\", (const char *const[]){\\\n  \"${text}\", 0}},")
 endforeach()
 file(CONFIGURE OUTPUT generated/program/shipped_machines.h
     CONTENT "/* made by cmake/library.cmake of data/profiles */\n#define CLV_SHIPPED_MACHINES${rows}\n" @ONLY)

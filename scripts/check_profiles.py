@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Hardware profiles of data/profiles: each has the name of its file, a source, keys that the library reads, figures in
-the range of real machines, and links that slow down outwards; names each that has not.
+the range of real machines, links that slow down outwards, and fitted figures with the rows behind them; names each
+that has not.
 usage: scripts/check_profiles.py [FOLDER]     FOLDER: of profiles to check, default data/profiles of this tree
 """
 import json
@@ -56,6 +57,21 @@ def faults_of_links(profile):
     return found
 
 
+def faults_of_fits(profile, folder):
+    """A fitted figure stands beside its name, and its rows are of a software of a profile."""
+    found = []
+    for where, entry in [("", profile), *profile.get("software", {}).items()]:
+        for figure, rows in entry.get("fitted", {}).items():
+            if figure not in entry:
+                found.append(f'"fitted": {figure} is no figure of {where or "the profile"}')
+            for row in rows:
+                name, _, software = row.partition("/")
+                other = folder / f"{name}.json"
+                if not other.exists() or software not in json.loads(other.read_text()).get("software", {}):
+                    found.append(f'"fitted": {figure}: {row!r} is no software of a profile; valid: PROFILE/SOFTWARE')
+    return found
+
+
 def faults_of(path, valid):
     try:
         profile = json.loads(path.read_text())
@@ -75,7 +91,7 @@ def faults_of(path, valid):
               if dtype not in DTYPES]
     for dtype, value in flops.items():
         found += outside(f'"flops_per_s": {dtype}', value, FLOPS)
-    return found + faults_of_links(profile)
+    return found + faults_of_links(profile) + faults_of_fits(profile, path.parent)
 
 
 def main():

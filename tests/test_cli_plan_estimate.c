@@ -26,6 +26,9 @@ static void test_planned_not_run(void **state)
     cli_expect(2, "stages for 2 layers", "plan -m {g}/llama --mesh pipe=8 --batch 8 --seq 16");
     cli_expect(2, "context 3 does not divide", "plan -m {g}/llama --mesh context=3 --batch 8 --seq 16");
     cli_expect(2, "valid: with an axis pipe", "plan -m {g}/llama --schedule gpipe --batch 8 --seq 16");
+    cli_expect(0, "\"offload_seconds\":",
+               "plan -m {g}/llama --batch 8 --seq 16 --offload-layers 1 --hardware gb200-nvl72 --json");
+    cli_expect(2, "without stages", STAGES "--offload-layers 1");
     cli_expect(2, "planned, not run; valid: --all, --json", STAGES "--collectives");
     cli_expect(1, "--memory-limit allows", STAGES "--memory-limit 1");
     cli_expect(2, "an axis 'context' is planned, not run", "generate -m {g}/llama --mesh context=2 -p hi");

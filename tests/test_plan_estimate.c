@@ -282,6 +282,87 @@ static void test_context(void **state)
     assert_float_equal((double)parts.memory.optimizer / (double)whole.memory.optimizer, 0.5, 0.01);
 }
 
+/* Offloaded layers hold no activations but those of two buffers, and their copies take what ops do not hide. */
+static void test_offload(void **state)
+{
+    (void)state;
+    clv_plan_estimate held, away, slow;
+    clv_mesh mesh;
+    must(clv_mesh_parse(&mesh, "data=2", &err), &err);
+    clv_machine *machine[2];
+    static const char *const rate[] = {"1e15", "1e6"};
+    for (int i = 0; i < 2; i++) {
+        char profile[512];
+        snprintf(profile, sizeof profile,
+                 "{\"name\": \"m\", \"ranks_per_host\": 8, \"hosts\": 1, \"memory_bytes\": 8e10, "
+                 "\"memory_bytes_per_s\": 1e12, \"flops_per_s\": {\"f32\": 1e13, \"bf16\": 1e14}, "
+                 "\"offload_bytes_per_s\": %s, \"host\": {\"alpha_s\": 1e-6, \"bytes_per_s\": 1e11}}",
+                 rate[i]);
+        must(clv_machine_parse(&machine[i], profile, strlen(profile), "profile", &err), &err);
+    }
+    clv_plan_options plan = {
+        .size = sizeof plan, .model = llama(), .mesh = &mesh, .batch = 4, .seq = 128, .dtype = CLV_BF16};
+    clv_plan_estimate_options how = {.size = sizeof how, .plan = &plan, .rules = "fsdp"};
+    clv_plan_estimate *const out[] = {&held, &away, &slow};
+    for (int i = 0; i < 3; i++) {
+        *out[i] = (clv_plan_estimate){.size = sizeof held};
+        plan.compile.machine = machine[i == 2];
+        how.offload_layers = i > 0 ? 6 : 0;
+        must(clv_plan_estimate_step(out[i], &how, &err), &err);
+    }
+    assert_float_equal((double)away.memory.activations / (double)held.memory.activations, 4 / 8.0, 0.1);
+    assert_true(away.offload == 0);
+    const double copied = 2 * (double)away.memory.activations / 4 * 6 / 1e6; /* there and back, a quarter a layer */
+    assert_float_equal(slow.offload / copied, 1, 0.01);
+    assert_true(fabs(slow.predicted.seconds - slow.offload - away.predicted.seconds) < 1e-9);
+    how.offload_layers = 100; /* all */
+    must(clv_plan_estimate_step(&away, &how, &err), &err);
+    plan.compile.machine = NULL;
+    assert_int_equal(clv_plan_estimate_step(&away, &how, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "offload_bytes_per_s"));
+    plan.compile.machine = machine[0];
+    err = (clv_error){0};
+    must(clv_mesh_parse(&mesh, "pipe=2,data=2", &err), &err);
+    assert_int_equal(clv_plan_estimate_step(&away, &how, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "without stages"));
+    clv_machine_free(machine[0]);
+    clv_machine_free(machine[1]);
+}
+
+/* A copy to each expert is more than a token to each rank with experts of it. */
+static void test_dispatch(void **state)
+{
+    (void)state;
+    clv_plan_estimate tokens, copies;
+    clv_mesh mesh;
+    clv_machine *machine;
+    static const char *const how_many[] = {"tokens", "copies"};
+    clv_plan_estimate *const out[] = {&tokens, &copies};
+    must(clv_mesh_parse(&mesh, "expert=4", &err), &err);
+    clv_plan_options plan = {.size = sizeof plan,
+                             .model = write_config("mixtral", mixtral_8x7b),
+                             .mesh = &mesh,
+                             .batch = 4,
+                             .seq = 128,
+                             .dtype = CLV_BF16};
+    const clv_plan_estimate_options how = {.size = sizeof how, .plan = &plan, .rules = "zero1"};
+    for (int i = 0; i < 2; i++) {
+        char profile[512];
+        snprintf(profile, sizeof profile,
+                 "{\"name\": \"m\", \"ranks_per_host\": 8, \"hosts\": 1, \"memory_bytes\": 8e10, "
+                 "\"memory_bytes_per_s\": 1e12, \"flops_per_s\": {\"f32\": 1e13, \"bf16\": 1e14}, "
+                 "\"dispatch\": \"%s\", \"host\": {\"alpha_s\": 1e-9, \"bytes_per_s\": 1e9}}",
+                 how_many[i]);
+        must(clv_machine_parse(&machine, profile, strlen(profile), "profile", &err), &err);
+        plan.compile.machine = machine;
+        *out[i] = (clv_plan_estimate){.size = sizeof tokens};
+        must(clv_plan_estimate_step(out[i], &how, &err), &err);
+        clv_machine_free(machine);
+    }
+    /* of four ranks, two experts of eight: 4 (1 - (3/4)^2) places of a token, 2 copies */
+    assert_float_equal(copies.expert / tokens.expert, 2 / 1.75, 1e-3);
+}
+
 /* Experts on eight ranks: an eighth of them each; their all-to-alls take time. */
 static void test_experts(void **state)
 {
@@ -363,6 +444,7 @@ int main(void)
                                        cmocka_unit_test(test_context_exchange), cmocka_unit_test(test_single_axes),
                                        cmocka_unit_test(test_sum_is_whole),     cmocka_unit_test(test_schedules),
                                        cmocka_unit_test(test_context),          cmocka_unit_test(test_experts),
+                                       cmocka_unit_test(test_offload),          cmocka_unit_test(test_dispatch),
                                        cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, open_machine, close_machine);
 }

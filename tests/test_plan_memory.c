@@ -447,6 +447,100 @@ static void test_logits_and_scores(void **state)
     assert_int_equal(held_beside("\"score_bytes\":0", "model=2", NULL, NULL, CLV_RECOMPUTE_NONE), 0);
 }
 
+/* A profile with these keys. */
+static clv_machine *machine_with(const char *keys)
+{
+    char profile[512];
+    clv_error err = {0};
+    clv_machine *machine;
+    snprintf(profile, sizeof profile,
+             "{\"name\":\"n\",\"ranks_per_host\":8,\"hosts\":1,\"memory_bytes\":1e9,\"flops_per_s\":{\"f32\":1e9},"
+             "\"memory_bytes_per_s\":1e8,\"host\":{\"alpha_s\":1e-6,\"bytes_per_s\":1e7}%s}",
+             keys);
+    must(clv_machine_parse(&machine, profile, strlen(profile), "profile", &err), &err);
+    return machine;
+}
+
+/* Activations, and gradients, of a training step in bf16 of a Llama layer M 64, F 256, 4 heads, on software with these
+ * keys; 2 x 512 tokens, and as many a microbatch. */
+static void step_on(int64_t *activations, int64_t *gradients, double *seconds, const char *keys,
+                    clv_recompute recompute, int64_t accumulate)
+{
+    static const char config[] =
+        "{\"model_type\": \"llama\", \"hidden_size\": 64, \"intermediate_size\": 256, \"num_hidden_layers\": 2, "
+        "\"num_attention_heads\": 4, \"num_key_value_heads\": 4, \"vocab_size\": 16, \"max_position_embeddings\": 512}";
+    clv_error err = {0};
+    clv_machine *machine = machine_with(keys);
+    clv_mesh one = {0};
+    clv_program *program;
+    clv_memory memory = {.size = sizeof memory};
+    clv_prediction predicted = {.size = sizeof predicted};
+    char path[4096];
+    snprintf(path, sizeof path, "%s/test_plan_memory_config.json", getenv("CLV_BUILD_DIR"));
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(config, file);
+    fclose(file);
+    const clv_plan_options how = {.size = sizeof how,
+                                  .model = path,
+                                  .mesh = &one,
+                                  .batch = 2 * accumulate,
+                                  .seq = 512,
+                                  .accumulate = accumulate,
+                                  .dtype = CLV_BF16,
+                                  .compile = {.recompute = recompute}};
+    must(clv_plan_compile(&program, &how, &err), &err);
+    must(clv_program_memory_on(program, machine, &memory, &err), &err);
+    must(clv_program_predict(program, machine, &predicted, &err), &err);
+    assert_int_equal(memory.total,
+                     memory.parameters + memory.optimizer + memory.other_state + memory.region + memory.software);
+    *activations = memory.activations;
+    *gradients = memory.gradients;
+    *seconds = predicted.seconds;
+    clv_program_free(program);
+    clv_machine_free(machine);
+    remove(path);
+}
+
+/* What other software keeps in another dtype, or recomputes. Of a token and layer: operands of matmuls that nothing
+ * else reads are two norms and the gated activation; the result of attention is read by its gradient, too. */
+static void test_kept_in_other_dtypes(void **state)
+{
+    (void)state;
+    const int64_t tokens = 1024, m = 64, f = 256, layers = 2;
+    int64_t plain, gradients, half, fp8, unchanged;
+    double seconds, again;
+    step_on(&plain, &gradients, &seconds, "", CLV_RECOMPUTE_NONE, 1);
+    step_on(&fp8, &unchanged, &again, ",\"operand_bytes\":1", CLV_RECOMPUTE_NONE, 1);
+    const int64_t alone = layers * (2 * m + f), shared = layers * m;
+    assert_int_equal(plain - fp8, tokens * (alone - shared));
+    assert_true(again == seconds);
+    step_on(&plain, &gradients, &seconds, "", CLV_RECOMPUTE_NONE, 3);
+    step_on(&fp8, &half, &again, ",\"gradient_bytes\":2", CLV_RECOMPUTE_NONE, 3);
+    assert_int_equal(gradients, 2 * half);
+    assert_int_equal(plain, fp8);
+}
+
+/* Every second matmul of a block is recomputed: keys, the output of attention and the up-projection. Kept are queries,
+ * values, the gate, the last matmul, attention and the block's input. Only with selective recomputation. */
+static void test_alternate_matmuls(void **state)
+{
+    (void)state;
+    const int64_t tokens = 1024, m = 64, f = 256, layers = 2;
+    int64_t cheap, alternate, gradients;
+    double seconds, again;
+    step_on(&cheap, &gradients, &seconds, "", CLV_RECOMPUTE_SELECTIVE, 1);
+    step_on(&alternate, &gradients, &again, ",\"selective\":\"alternate\"", CLV_RECOMPUTE_SELECTIVE, 1);
+    const int64_t moments = 2 * sizeof(double); /* of the norm after attention, of which the operand is recomputed */
+    assert_int_equal(cheap - alternate, tokens * layers * (2 * (m + m + f - m) + moments));
+    const double flops = 2.0 * (double)(tokens * layers * (m * m + m * m + m * f)); /* at 1e9 flops/s */
+    assert_float_equal((again - seconds) * 1e9 / flops, 1, 0.01);
+    step_on(&cheap, &gradients, &seconds, "", CLV_RECOMPUTE_FULL, 1);
+    step_on(&alternate, &gradients, &again, ",\"selective\":\"alternate\"", CLV_RECOMPUTE_FULL, 1);
+    assert_int_equal(cheap, alternate);
+    assert_true(again == seconds);
+}
+
 /* On a machine whose software holds more, 4 bytes a logit and half of what is not state come on top. */
 static void test_software(void **state)
 {
@@ -493,6 +587,8 @@ int main(void)
                                        cmocka_unit_test(test_cache_of_a_block),
                                        cmocka_unit_test(test_activation_formula),
                                        cmocka_unit_test(test_software),
+                                       cmocka_unit_test(test_kept_in_other_dtypes),
+                                       cmocka_unit_test(test_alternate_matmuls),
                                        cmocka_unit_test(test_logits_and_scores)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

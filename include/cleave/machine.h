@@ -33,11 +33,20 @@
  *                                              logit_bytes)
  *     "score_bytes": 5,                        bytes an element of the attention scores [B, heads, S, S] that are held
  *                                              for the backward pass (optional: 0, FlashAttention)
+ *     "gradient_bytes": 2,                     bytes an element of the gradients that microbatches add up in
+ *                                              (optional: 4, f32)
+ *     "operand_bytes": 1,                      bytes an element of the operands of matmuls that are kept for the
+ *                                              backward pass, in fp8; what other ops read, too, is kept for them beside
+ *                                              it (optional: those of the dtype)
+ *     "selective": "cheap",                    "alternate": its selective recomputation recomputes every second matmul
+ *                                              of a block, too, as torchtitan's checkpointing by op (optional: "cheap")
  *     "fragmentation": 0.03,                   unused memory of the allocator, relative to what is not state
  *                                              (optional: 0)
  *     "published": {"runs": 8, "error": 0.02,  published training steps that predictions were held against, and the
  *                   "dtype": "bf16",           error that nine in ten of them stay below; their dtype and presets
  *                   "rules": "dp, megatron"},  (optional)
+ *     "fitted": {"k_half": ["h100/pytorch"]},  figures that are fitted to published runs, and of which profile and
+ *                                              software (optional; not read)
  *     "instruction_s": 1e-6,                   overhead of each instruction
  *     "collectives": "ranks",                  "root": one rank of a group receives what all send, and sends each what
  *                                              it lacks, one after the other: n ranks cost 2 (n-1) alpha_s, and n times
@@ -48,6 +57,10 @@
  *                                              while so many ranks use it at once (a memory bus, a switch): of "host"
  *                                              those of a host, of "network" those of the mesh; at most 1, and not
  *                                              growing (optional: 1)
+ *     "dispatch": "tokens",                    "copies": a token goes once to each of its experts, as by Megatron's
+ *                                              dispatcher alltoall; "tokens": once to each rank with experts of it, as
+ *                                              by DeepEP (optional: "tokens")
+ *     "offload_bytes_per_s": 4.5e11,           to the host's memory, and as fast back (optional: not known)
  *     "ops": {"dot_general": {"f32": [[1e6, 6e10], [1e9, 1.7e11]]}, "all_reduce": {"f32": [[4096, 1e9]]}},
  *     "ops_alone": {...},                      the same with a single rank on the host
  *     "ops_network": {...},                    collectives across hosts; these three are optional
@@ -56,7 +69,8 @@
  *                                              flops_per_s (by dtype: of matmuls in fp8), efficiency, k_half,
  *                                              traffic_factor, overlap, instruction_s, memory_bytes_per_s, and
  *                                              by op: op_efficiency, op_traffic, ops; and collectives, logit_bytes,
- *                                              split_logit_bytes, score_bytes, fragmentation, published
+ *                                              split_logit_bytes, score_bytes, gradient_bytes, operand_bytes,
+ *                                              selective, dispatch, fragmentation, published, fitted
  *
  * A measurement is a list of [work, rate] by increasing work: flops and flops/s for matmuls and attention, bytes and
  * bytes/s for other ops (memory traffic) and for collectives (received). Rates and shares are interpolated over the

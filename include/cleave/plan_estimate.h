@@ -54,6 +54,8 @@ typedef struct clv_plan_estimate_options {
     const char *rules;            /**< a preset, for the axes data and model; NULL: clv_axis_rules_preset's default */
     clv_plan_schedule schedule;
     int64_t virtual_stages; /**< runs of layers a stage; 0: 1 */
+    int64_t offload_layers; /**< layers whose activations are in the host's memory from the forward to the backward
+                                 pass: "offload_bytes_per_s" of machine.h. Without stages */
 } clv_plan_estimate_options;
 
 /** The price: that of the slowest stage, and the memory of the largest one. */
@@ -75,8 +77,9 @@ typedef struct clv_plan_estimate {
     double send;                   /**< seconds of messages between stages that no op hides, likewise */
     double context;                /**< seconds of exchanges along the sequence that no op hides, likewise */
     double expert;                 /**< seconds of all-to-alls between experts that no op hides, likewise */
-    clv_prediction predicted;      /**< `communication` has send, context and expert, and not the bubble */
-    clv_prediction_parts parts;    /**< they add up to the seconds less bubble, send, context and expert */
+    double offload;                /**< seconds of copies to the host's memory and back that no op hides, likewise */
+    clv_prediction predicted;      /**< `communication` has send, context, expert and offload, not the bubble */
+    clv_prediction_parts parts;    /**< they add up to the seconds less these and the bubble */
     clv_memory memory;             /**< of the largest stage; peak is NULL */
 } clv_plan_estimate;
 
@@ -87,7 +90,8 @@ CLV_EXPERIMENTAL bool clv_plan_needs_estimate(const clv_mesh *mesh, const char *
 
 /** Fills *out; set out->size first.
  *  @return CLV_EINVAL for a block, or a mode other than train; rules or sp in the plan; more stages than layers;
- *          virtual stages without stages or with a schedule that has none; a batch that microbatches or ranks do not
+ *          virtual stages without stages or with a schedule that has none; offloaded layers
+ *          with stages, or on a machine that has no rate for them; a batch that microbatches or ranks do not
  *          divide; a sequence that the context does not divide; experts of a model that has none; CLV_EAXIS for other
  *          axes, or in another order; errors of clv_plan_compile */
 CLV_EXPERIMENTAL clv_status clv_plan_estimate_step(clv_plan_estimate *out, const clv_plan_estimate_options *options,

@@ -32,6 +32,7 @@ static clv_status run_passes(clv_program *program, clv_partitioner *p, clv_error
     CLV_TRY(clv_reduce_gradients_early(&p->table, err));
     CLV_TRY(clv_lower_to_program(program, &p->table, err));
     program->greedy_by_size_limit = o->greedy_by_size_limit;
+    program->recompute = o->recompute;
     if (o->overlap)
         CLV_TRY(clv_program_schedule_overlap(program, o->machine, err));
     return clv_program_plan_memory(program, err);

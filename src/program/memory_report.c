@@ -10,9 +10,9 @@ static bool holds_memory(const clv_buffer *buffer)
     return buffer->kind != CLV_BUFFER_STATE && buffer->shares_with < 0 && buffer->bytes > 0;
 }
 
-static bool lives_at(const clv_buffer *buffer, int i)
+bool clv_buffer_holds_memory_at(const clv_buffer *buffer, int i)
 {
-    return buffer->first <= i && i <= buffer->last;
+    return holds_memory(buffer) && buffer->first <= i && i <= buffer->last;
 }
 
 /* The instruction at which most bytes of the region are live. */
@@ -55,8 +55,7 @@ static bool kept_for_backward(const clv_program *program, const clv_buffer *buff
            !program->instructions[buffer->first].backward && program->instructions[buffer->last].backward;
 }
 
-/* The entry of the report for a buffer of the region. */
-static int64_t *figure_of(clv_memory *m, const clv_program *program, const clv_buffer *buffer)
+int64_t *clv_memory_figure(clv_memory *m, const clv_program *program, const clv_buffer *buffer)
 {
     bool moved = made_by_collective(program, buffer);
     if (buffer->kind == CLV_BUFFER_INPUT)
@@ -88,8 +87,8 @@ clv_status clv_program_memory(const clv_program *program, clv_memory *out, clv_e
         const clv_buffer *buffer = &program->buffers[b];
         if (buffer->kind == CLV_BUFFER_STATE && buffer->shares_with < 0) {
             add_state(&m, buffer);
-        } else if (holds_memory(buffer) && lives_at(buffer, m.peak_instruction)) {
-            *figure_of(&m, program, buffer) += buffer->bytes;
+        } else if (clv_buffer_holds_memory_at(buffer, m.peak_instruction)) {
+            *clv_memory_figure(&m, program, buffer) += buffer->bytes;
             live += buffer->bytes;
         }
     }

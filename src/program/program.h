@@ -100,7 +100,16 @@ struct clv_program {
     clv_partition_decision *decisions; /* with clv_compile_options.keep_decisions */
     int64_t region_bytes;
     int greedy_by_size_limit; /* clv_compile_options */
+    clv_recompute recompute;  /* likewise */
 };
+
+/* ---- memory_report.c ---- */
+
+/* Whether a buffer of the region owns memory at instruction i. */
+bool clv_buffer_holds_memory_at(const clv_buffer *buffer, int i);
+
+/* The entry of the report for a buffer of the region. */
+int64_t *clv_memory_figure(clv_memory *m, const clv_program *program, const clv_buffer *buffer);
 
 /* ---- program.c ---- */
 
@@ -175,6 +184,18 @@ clv_model_part clv_instruction_part(const clv_instruction *instruction);
 clv_op_work clv_instruction_work(const clv_program *program, int i);
 /* Predicted seconds, without overlap. */
 double clv_instruction_seconds(const clv_program *program, const clv_cost_model *model, int i);
+
+/* ---- software_recompute.c ---- */
+
+/* Whether the machine's software recomputes more than the program does. */
+bool clv_software_recomputes_matmuls(const clv_program *program, const clv_machine *machine);
+
+/* The part of a matmul that it recomputes, and whose result it does not keep: 0, 0.5, 1. */
+double clv_software_recomputed_part(const clv_program *program, const clv_machine *machine, int i);
+
+/* The same of the values that the forward pass leaves: parts [n_buffers] by the buffer that owns the memory, zeros
+ * before. Returns the bytes of results that the software keeps, and the program does not. */
+int64_t clv_software_recomputed_values(double *parts, const clv_program *program, const clv_machine *machine);
 /* The dtype by which its measured rates are looked up: its first operand's. */
 clv_dtype clv_instruction_dtype(const clv_program *program, int i);
 

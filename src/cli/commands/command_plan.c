@@ -25,7 +25,7 @@ typedef struct plan_args {
     const char *show;
     bool all, collectives;
     clv_plan_schedule schedule;
-    int64_t virtual_stages;
+    int64_t virtual_stages, offload_layers;
     clv_plan_search_args search;
 } plan_args;
 
@@ -44,6 +44,8 @@ static bool parse(plan_args *a, clv_invocation *run)
                      "of the stages of an axis pipe (1f1b)"),
         CLV_OPT_INT("--virtual-stages", &a->virtual_stages, 1, 1 << 20, "N",
                     "runs of layers of each stage: interleaved schedule (1)"),
+        CLV_OPT_INT("--offload-layers", &a->offload_layers, 1, 1 << 20, "N",
+                    "layers whose activations wait in the host's memory (0)"),
         CLV_OPT_STRING("--show", &a->show, "TENSOR", "draw the shards of a parameter or input instead"),
         CLV_PLAN_SEARCH_OPTIONS(&a->search),
         CLV_FORMAT_OPTIONS(&run->format, "--show", "print JSON"),
@@ -113,6 +115,7 @@ static void add_estimate(clv_table *t, const clv_plan_estimate *e)
     clv_table_text(t, "context_exchange", clv_context_exchange_name(e->exchange));
     clv_table_seconds(t, "context_seconds", e->context);
     clv_table_seconds(t, "expert_seconds", e->expert);
+    clv_table_seconds(t, "offload_seconds", e->offload);
 }
 
 static void add_parts(clv_table *t, const clv_plan_report *r)
@@ -266,7 +269,7 @@ static bool is_estimated(const plan_args *a)
     const char *text = a->plan.mesh.text;
     bool known = text && clv_mesh_option_parse(&mesh, text, NULL) == CLV_OK;
     return clv_plan_needs_estimate(known ? &mesh : NULL, a->plan.plan.model, a->plan.software != NULL) || a->schedule ||
-           a->virtual_stages;
+           a->virtual_stages || a->offload_layers;
 }
 
 static clv_status estimate(clv_invocation *run, plan_args *a, clv_error *err)
@@ -276,7 +279,8 @@ static clv_status estimate(clv_invocation *run, plan_args *a, clv_error *err)
                                            .plan = &o->plan,
                                            .rules = o->mesh.sp ? "megatron-sp" : o->mesh.rules,
                                            .schedule = a->schedule,
-                                           .virtual_stages = a->virtual_stages};
+                                           .virtual_stages = a->virtual_stages,
+                                           .offload_layers = a->offload_layers};
     clv_plan_estimate found = {.size = sizeof found};
     if (a->show || a->collectives)
         return clv_fail(err, CLV_EINVAL, "%s: stages, context and experts are planned, not run; valid: --all, --json",

@@ -129,6 +129,12 @@ static void put_step(screen *s, const clv_plan_report *r)
     end_line(s, 2);
 }
 
+/* Whole percent, rounded up; 0.07 is 7. */
+static double percent_above(double part)
+{
+    return ceil(100 * part - 1e-9);
+}
+
 /* Published runs that say something of this plan: training steps in its dtype. Of few runs nine in ten are all. */
 static void put_published(screen *s, const clv_plan_report *r)
 {
@@ -139,10 +145,10 @@ static void put_published(screen *s, const clv_plan_report *r)
         return;
     if (runs < FEW)
         put(s, ": only %lld published run%s, by %s, within %.0f %%", runs, runs == 1 ? "" : "s", m->published_rules,
-            ceil(100 * m->published_error));
+            percent_above(m->published_error));
     else
         put(s, ": nine in ten of %lld published runs, by %s, within %.0f %%", runs, m->published_rules,
-            ceil(100 * m->published_error));
+            percent_above(m->published_error));
 }
 
 static void put_mesh(screen *s, const clv_plan_report *r)

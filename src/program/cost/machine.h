@@ -38,6 +38,10 @@ struct clv_machine {
     double efficiency, k_half, traffic_factor, instruction_s;
     clv_op_factors op_efficiency, op_traffic;                          /* instead of efficiency and traffic_factor */
     double logit_bytes, split_logit_bytes, score_bytes, fragmentation; /* memory beside the program */
+    bool dispatches_copies;               /* a token goes to each of its experts, not to each rank with experts of it */
+    double offload_bytes_per_s;           /* to the host's memory, and from it; 0: not known */
+    bool recomputes_matmuls;              /* with selective recomputation: every second one of a block */
+    double gradient_bytes, operand_bytes; /* of elements that the software keeps in another dtype; 0: in the same one */
     int64_t published_runs;
     double published_error;
     clv_dtype published_dtype;

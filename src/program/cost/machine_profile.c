@@ -44,13 +44,37 @@ static const char *const valid[] = {"name",
                                     "published",
                                     "collectives",
                                     "split_logit_bytes",
-                                    "score_bytes"};
+                                    "score_bytes",
+                                    "gradient_bytes",
+                                    "operand_bytes",
+                                    "selective",
+                                    "offload_bytes_per_s",
+                                    "dispatch",
+                                    "fitted"};
 
 /* Keys that an entry of "software" replaces. */
-static const char *const software_keys[] = {
-    "source",      "flops_per_s",       "efficiency",         "k_half", "traffic_factor", "op_efficiency", "op_traffic",
-    "overlap",     "instruction_s",     "memory_bytes_per_s", "ops",    "logit_bytes",    "fragmentation", "published",
-    "collectives", "split_logit_bytes", "score_bytes"};
+static const char *const software_keys[] = {"source",
+                                            "flops_per_s",
+                                            "efficiency",
+                                            "k_half",
+                                            "traffic_factor",
+                                            "op_efficiency",
+                                            "op_traffic",
+                                            "overlap",
+                                            "instruction_s",
+                                            "memory_bytes_per_s",
+                                            "ops",
+                                            "logit_bytes",
+                                            "fragmentation",
+                                            "published",
+                                            "collectives",
+                                            "split_logit_bytes",
+                                            "score_bytes",
+                                            "gradient_bytes",
+                                            "operand_bytes",
+                                            "selective",
+                                            "dispatch",
+                                            "fitted"};
 
 /* Names in a message. */
 typedef struct name_list {
@@ -266,7 +290,7 @@ static clv_status read_published(clv_machine *p, const json_t *document, const c
 
 static clv_status from_json(clv_machine *p, const json_t *document, const char *where, clv_error *err)
 {
-    const char *name = NULL, *overlap = "all", *collectives = "ranks";
+    const char *name = NULL, *overlap = "all", *collectives = "ranks", *selective = "cheap", *dispatch = "tokens";
     CLV_TRY(check_keys(document, valid, sizeof valid / sizeof *valid, where, err));
     CLV_TRY(clv_json_get_string(&name, document, "name", CLV_JSON_REQUIRED, where, err));
     if (!*name)
@@ -289,12 +313,24 @@ static clv_status from_json(clv_machine *p, const json_t *document, const char *
     if (strcmp(collectives, "ranks") != 0 && strcmp(collectives, "root") != 0)
         return clv_fail(err, CLV_EFORMAT, "%s: \"collectives\" is \"%.64s\"; valid: ranks, root", where, collectives);
     p->through_root = strcmp(collectives, "root") == 0;
+    CLV_TRY(clv_json_get_string(&selective, document, "selective", CLV_JSON_OPTIONAL, where, err));
+    if (strcmp(selective, "cheap") != 0 && strcmp(selective, "alternate") != 0)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"selective\" is \"%.64s\"; valid: cheap, alternate", where, selective);
+    p->recomputes_matmuls = strcmp(selective, "alternate") == 0;
+    CLV_TRY(clv_json_get_string(&dispatch, document, "dispatch", CLV_JSON_OPTIONAL, where, err));
+    if (strcmp(dispatch, "tokens") != 0 && strcmp(dispatch, "copies") != 0)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"dispatch\" is \"%.64s\"; valid: tokens, copies", where, dispatch);
+    p->dispatches_copies = strcmp(dispatch, "copies") == 0;
     CLV_TRY(clv_json_get_real(&p->logit_bytes, document, "logit_bytes", CLV_JSON_OPTIONAL, 0, 64, where, err));
     p->split_logit_bytes = p->logit_bytes;
     CLV_TRY(
         clv_json_get_real(&p->split_logit_bytes, document, "split_logit_bytes", CLV_JSON_OPTIONAL, 0, 64, where, err));
     CLV_TRY(clv_json_get_real(&p->score_bytes, document, "score_bytes", CLV_JSON_OPTIONAL, 0, 64, where, err));
     CLV_TRY(clv_json_get_real(&p->fragmentation, document, "fragmentation", CLV_JSON_OPTIONAL, 0, 1, where, err));
+    CLV_TRY(clv_json_get_real(&p->gradient_bytes, document, "gradient_bytes", CLV_JSON_OPTIONAL, 0, 8, where, err));
+    CLV_TRY(clv_json_get_real(&p->offload_bytes_per_s, document, "offload_bytes_per_s", CLV_JSON_OPTIONAL, 0, 1e15,
+                              where, err));
+    CLV_TRY(clv_json_get_real(&p->operand_bytes, document, "operand_bytes", CLV_JSON_OPTIONAL, 0, 8, where, err));
     CLV_TRY(read_published(p, document, where, err));
     CLV_TRY(clv_json_get_real(&p->k_half, document, "k_half", CLV_JSON_OPTIONAL, 0, 1e6, where, err));
     CLV_TRY(
@@ -423,7 +459,8 @@ static clv_status read_profile(clv_machine **out, const char *path, const char *
 /* ---- those that the library has ---- */
 
 static const struct shipped {
-    const char *name, *profile;
+    const char *name;
+    const char *const *lines; /* then NULL */
 } shipped[] = {CLV_SHIPPED_MACHINES};
 
 enum { SHIPPED = sizeof shipped / sizeof shipped[0] };
@@ -442,13 +479,28 @@ static clv_status refuse_name(const char *profile, clv_error *err)
                     profile, names.text);
 }
 
+static clv_status parse_shipped(clv_machine **out, const struct shipped *from, const char *software, clv_error *err)
+{
+    size_t size = 1;
+    for (int i = 0; from->lines[i]; i++)
+        size += strlen(from->lines[i]);
+    char *text = malloc(size), *end = text;
+    if (!text)
+        return clv_fail_memory(err, "a profile", size);
+    for (int i = 0; from->lines[i]; i++)
+        end = stpcpy(end, from->lines[i]);
+    clv_status status = parse_profile(out, text, size - 1, software, from->name, err);
+    free(text);
+    return status;
+}
+
 clv_status clv_machine_open(clv_machine **out, const char *profile, const char *software, clv_error *err)
 {
     CLV_TRY(clv_require(out && profile, __func__, "out and the profile", err));
     bool is_absent = access(profile, F_OK) != 0 && errno == ENOENT;
     for (int i = 0; is_absent && i < SHIPPED; i++)
         if (strcmp(shipped[i].name, profile) == 0)
-            return parse_profile(out, shipped[i].profile, strlen(shipped[i].profile), software, profile, err);
+            return parse_shipped(out, &shipped[i], software, err);
     return is_absent ? refuse_name(profile, err) : read_profile(out, profile, software, err);
 }
 
@@ -517,6 +569,16 @@ clv_status clv_machine_write(const clv_machine *p, const char *path, clv_error *
         json_object_set_new(document, "split_logit_bytes", json_real(p->split_logit_bytes));
     if (document && p->score_bytes > 0)
         json_object_set_new(document, "score_bytes", json_real(p->score_bytes));
+    if (document && p->gradient_bytes > 0)
+        json_object_set_new(document, "gradient_bytes", json_real(p->gradient_bytes));
+    if (document && p->operand_bytes > 0)
+        json_object_set_new(document, "operand_bytes", json_real(p->operand_bytes));
+    if (document && p->offload_bytes_per_s > 0)
+        json_object_set_new(document, "offload_bytes_per_s", json_real(p->offload_bytes_per_s));
+    if (document && p->dispatches_copies)
+        json_object_set_new(document, "dispatch", json_string("copies"));
+    if (document && p->recomputes_matmuls)
+        json_object_set_new(document, "selective", json_string("alternate"));
     if (document && p->through_root)
         json_object_set_new(document, "collectives", json_string("root"));
     if (document && p->fragmentation > 0)

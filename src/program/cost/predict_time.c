@@ -56,7 +56,8 @@ double clv_instruction_seconds(const clv_program *program, const clv_cost_model 
         return predict_step(program, model, instruction);
     clv_work_rates rates;
     clv_cost_work_rates(&rates, model, instruction->op->def, clv_instruction_dtype(program, i));
-    return clv_cost_work(&rates, clv_instruction_work(program, i));
+    const double again = clv_software_recomputed_part(program, clv_machine_or_default(model->machine), i);
+    return (1 + again) * clv_cost_work(&rates, clv_instruction_work(program, i));
 }
 
 double clv_program_predict_instruction(const clv_program *program, const clv_machine *machine, int i)
@@ -99,10 +100,11 @@ static void wait_for_completed(running_time *t, flight *flights, const clv_progr
     }
 }
 
-static void add_flops(running_time *t, const clv_program *program, double peak, int i)
+static void add_flops(running_time *t, const clv_program *program, const clv_machine *machine, int i)
 {
     const clv_instruction *instruction = &program->instructions[i];
-    double flops = clv_instruction_work(program, i).flops;
+    const double peak = machine->flops_per_s[clv_instruction_dtype(program, i)];
+    double flops = clv_instruction_work(program, i).flops * (1 + clv_software_recomputed_part(program, machine, i));
     t->all.flops += flops;
     t->rank_at_peak += flops / peak;
     if (instruction->recomputed)
@@ -147,7 +149,7 @@ static void run(running_time *t, flight *flights, const clv_program *program, co
             t->parts.ops[clv_instruction_part(instruction)] += seconds;
         }
         if (instruction->op && instruction->op->def->counts_flops)
-            add_flops(t, program, model->machine->flops_per_s[clv_instruction_dtype(program, i)], i);
+            add_flops(t, program, model->machine, i);
         wait_for_completed(t, flights, program, i);
     }
 }

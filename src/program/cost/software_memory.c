@@ -1,7 +1,9 @@
 /* software_memory.c - clv_program_memory_on: a rank's memory with what the machine's software holds beside the program:
- * copies of the logits in f32, attention scores, and the allocator's rounding and fragmentation.
+ * copies of the logits in f32, attention scores, and the allocator's rounding and fragmentation; and with what it keeps
+ * in another dtype (gradients, operands of matmuls) or recomputes (matmuls).
  */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -64,6 +66,82 @@ static double score_memory(const clv_program *program, const clv_machine *machin
     return machine->score_bytes * most;
 }
 
+/* ---- what is kept in another dtype, or recomputed ---- */
+
+/* Of the value that the forward pass leaves in a buffer. */
+typedef struct kept_value {
+    bool matmuls, others; /* read it in the backward pass. What a collective gathers again is for matmuls */
+} kept_value;
+
+static bool is_made_forward(const clv_program *program, int b)
+{
+    const int first = program->buffers[b].first;
+    return first < 0 || !program->instructions[first].backward;
+}
+
+static void find_readers(kept_value *values, const clv_program *program)
+{
+    for (int i = 0; i < program->n_instructions; i++) {
+        const clv_instruction *instruction = &program->instructions[i];
+        const bool matmul = is_op(instruction, "dot_general") || !instruction->op;
+        for (int k = 0; instruction->backward && k < instruction->n_in; k++) {
+            if (instruction->in[k] < 0 || !is_made_forward(program, instruction->in[k]))
+                continue;
+            kept_value *value = &values[clv_program_root(program, instruction->in[k])];
+            value->matmuls |= matmul;
+            value->others |= !matmul;
+        }
+    }
+}
+
+/* Bytes an element that a buffer of this entry takes more than planned. */
+static double added_bytes(const clv_memory *memory, const int64_t *figure, const kept_value *value, double bytes,
+                          const clv_machine *machine)
+{
+    if (figure == &memory->gradients)
+        return machine->gradient_bytes > 0 && bytes == sizeof(float) ? machine->gradient_bytes - bytes : 0;
+    if (figure != &memory->activations && figure != &memory->gathered)
+        return 0;
+    return machine->operand_bytes > 0 && value->matmuls ? machine->operand_bytes - (value->others ? 0 : bytes) : 0;
+}
+
+static void add_values(clv_memory *memory, const clv_program *program, const clv_machine *machine, kept_value *values,
+                       double *parts)
+{
+    const int64_t before = memory->activations + memory->gathered + memory->gradients;
+    find_readers(values, program);
+    memory->activations += clv_software_recomputed_values(parts, program, machine);
+    for (int b = 0; b < program->n_buffers; b++) {
+        const clv_buffer *buffer = &program->buffers[b];
+        if (!clv_buffer_holds_memory_at(buffer, memory->peak_instruction))
+            continue;
+        int64_t *figure = clv_memory_figure(memory, program, buffer);
+        const double bytes = (double)clv_dtype_size(buffer->type.dtype);
+        const double more = added_bytes(memory, figure, &values[b], bytes, machine);
+        const bool kept = figure == &memory->activations || figure == &memory->gathered;
+        *figure += llround((more - (kept ? parts[b] * (bytes + more) : 0)) * (double)local_elems(buffer));
+    }
+    const int64_t added = memory->activations + memory->gathered + memory->gradients - before;
+    memory->region += added;
+    memory->total += added;
+}
+
+static clv_status add_kept_values(clv_memory *memory, const clv_program *program, const clv_machine *machine,
+                                  clv_error *err)
+{
+    const size_t n = (size_t)program->n_buffers + 1;
+    if (machine->gradient_bytes <= 0 && machine->operand_bytes <= 0 && !machine->recomputes_matmuls)
+        return CLV_OK;
+    kept_value *values = calloc(n, sizeof *values);
+    double *parts = calloc(n, sizeof *parts);
+    if (values && parts)
+        add_values(memory, program, machine, values, parts);
+    clv_status status = values && parts ? CLV_OK : clv_fail_memory(err, "what software keeps", n * sizeof *parts);
+    free(values);
+    free(parts);
+    return status;
+}
+
 clv_status clv_program_memory_on(const clv_program *program, const clv_machine *machine, clv_memory *out,
                                  clv_error *err)
 {
@@ -71,6 +149,7 @@ clv_status clv_program_memory_on(const clv_program *program, const clv_machine *
     clv_memory memory = {.size = sizeof memory};
     CLV_TRY(clv_require(program && out, __func__, "a program and out", err));
     CLV_TRY(clv_program_memory(program, &memory, err));
+    CLV_TRY(add_kept_values(&memory, program, m, err));
     memory.software =
         (int64_t)(logit_memory(program, m) + score_memory(program, m) + m->fragmentation * (double)memory.region);
     memory.total += memory.software;

@@ -35,6 +35,7 @@ typedef struct estimate {
     double attention;             /* seconds of attention that the programs lack, likewise */
     double send;                  /* seconds of a message to the next stage */
     double expert, expert_hidden; /* seconds of all-to-alls of a layer, in a microbatch */
+    double offload;               /* seconds of copies of all layers, likewise */
 } estimate;
 
 /* ---- what is asked for ---- */
@@ -212,6 +213,46 @@ static void set_context(estimate *e)
     e->attention += e->context.ops;
 }
 
+/* ---- activations in the host's memory ---- */
+
+enum { BUFFERED_LAYERS = 2 }; /* of those in the host's memory: one that is used, one that is copied */
+
+static int64_t offloaded_layers(const estimate *e)
+{
+    const int64_t asked = e->how.offload_layers;
+    return asked < e->model.layers ? asked : e->model.layers;
+}
+
+/* Layers whose activations of a microbatch a stage of so many holds. */
+static double held_layers(const estimate *e, double layers)
+{
+    const double away = (double)offloaded_layers(e);
+    return layers - away + fmin(away, BUFFERED_LAYERS);
+}
+
+static clv_status set_offload(estimate *e, clv_error *err)
+{
+    const clv_machine *machine = clv_machine_or_default(e->plan.compile.machine);
+    const double away = (double)offloaded_layers(e);
+    if (away == 0)
+        return CLV_OK;
+    if (away < 0 || e->mesh.pipe > 1)
+        return clv_fail(err, CLV_EINVAL, "%lld offloaded layers%s; valid: 0 or more, without stages",
+                        (long long)e->how.offload_layers, e->mesh.pipe > 1 ? " of stages" : "");
+    if (machine->offload_bytes_per_s <= 0)
+        return clv_fail(err, CLV_EINVAL,
+                        "offloaded layers: the profile %s has no rate for them; valid: one with "
+                        "\"offload_bytes_per_s\"",
+                        machine->name);
+    const clv_figures *layer = &e->cost.layer_micro;
+    const double bytes = fmax(e->cost.layer_step.at[CLV_FIGURE_ACTIVATIONS], 0);
+    const double once = bytes / machine->offload_bytes_per_s;
+    const double ops = layer->at[CLV_FIGURE_SECONDS] - layer->at[CLV_FIGURE_COMMUNICATION] + e->attention;
+    const double forward = layer->at[CLV_FIGURE_FORWARD];
+    e->offload = away * (fmax(0, once - forward) + fmax(0, once - (ops - forward)));
+    return CLV_OK;
+}
+
 /* ---- time ---- */
 
 static bool is_last(const estimate *e, int64_t stage)
@@ -247,7 +288,7 @@ static clv_stage_time time_of(const estimate *e, int64_t stage)
     const double layers = (double)clv_pipeline_layers(&e->pipeline, stage);
     const double ops = f.at[CLV_FIGURE_SECONDS] - f.at[CLV_FIGURE_COMMUNICATION];
     const double whole =
-        f.at[CLV_FIGURE_SECONDS] + layers * (e->attention + e->context.exposed + e->expert) + sends_of(e);
+        f.at[CLV_FIGURE_SECONDS] + layers * (e->attention + e->context.exposed + e->expert) + sends_of(e) + e->offload;
     const double forward = ops > 0 ? whole * f.at[CLV_FIGURE_FORWARD] / ops : 0;
     const double backward = ops - f.at[CLV_FIGURE_FORWARD] - f.at[CLV_FIGURE_RECOMPUTED];
     return (clv_stage_time){forward, whole - forward, backward / 2};
@@ -272,10 +313,11 @@ static void add_step(clv_plan_estimate *out, const estimate *e, int64_t stage)
     out->context = m * layers * e->context.exposed;
     out->expert = m * layers * e->expert;
     out->send = e->pipeline.stages > 1 ? m * sends_of(e) : 0;
+    out->offload = m * e->offload;
     clv_prediction *p = &out->predicted;
-    p->seconds =
-        all.at[CLV_FIGURE_SECONDS] + m * layers * e->attention + out->context + out->expert + out->send + out->bubble;
-    p->communication = all.at[CLV_FIGURE_COMMUNICATION] + out->context + out->expert + out->send;
+    const double moved = out->context + out->expert + out->send + out->offload;
+    p->seconds = all.at[CLV_FIGURE_SECONDS] + m * layers * e->attention + moved + out->bubble;
+    p->communication = all.at[CLV_FIGURE_COMMUNICATION] + moved;
     p->overlapped = all.at[CLV_FIGURE_OVERLAPPED] + m * layers * (e->context.hidden + e->expert_hidden);
     p->flops = all.at[CLV_FIGURE_FLOPS] + m * layers * e->cost.layer_micro.at[CLV_FIGURE_ATTENTION_FLOPS] *
                                               (double)(e->mesh.context - 1) /
@@ -309,7 +351,8 @@ static void add_oversubscription(clv_plan_estimate *out, const estimate *e)
                                &out->bubble,
                                &out->send,
                                &out->context,
-                               &out->expert};
+                               &out->expert,
+                               &out->offload};
     for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++)
         *seconds[i] *= factor;
     for (int i = 0; i < CLV_PART_COUNT; i++)
@@ -366,15 +409,16 @@ static clv_memory memory_of(const estimate *e, int64_t stage)
     const double gradients = fmax(layer->at[CLV_FIGURE_GRADIENTS], 0), weights = gathered_weights(e);
     const double gathered = fmax(layer->at[CLV_FIGURE_GATHERED] - weights, 0);
     const double kept = fmax(layer->at[CLV_FIGURE_REGION] - gradients - weights, 0); /* of a microbatch */
-    const double region = layers * (gradients + weights + kept * in_flight) + rest->at[CLV_FIGURE_REGION] +
+    const double held = e->how.offload_layers ? held_layers(e, layers) : layers * in_flight;
+    const double region = layers * (gradients + weights) + kept * held + rest->at[CLV_FIGURE_REGION] +
                           (last ? fmax(head->at[CLV_FIGURE_REGION], 0) : 0);
     clv_memory m = {
         .size = sizeof m,
         .parameters = llround(layers * layer->at[CLV_FIGURE_PARAMETERS] + tables * head->at[CLV_FIGURE_PARAMETERS]),
         .optimizer = llround(layers * layer->at[CLV_FIGURE_OPTIMIZER] + tables * head->at[CLV_FIGURE_OPTIMIZER]),
         .gradients = llround(layers * gradients + tables * fmax(head->at[CLV_FIGURE_GRADIENTS], 0)),
-        .gathered = llround(layers * (weights + fmin(gathered, kept) * in_flight)),
-        .activations = llround(layers * fmax(kept - gathered, 0) * in_flight),
+        .gathered = llround(layers * weights + fmin(gathered, kept) * held),
+        .activations = llround(fmax(kept - gathered, 0) * held),
         .region = llround(region)};
     m.temporaries = m.region - m.gradients - m.gathered - m.activations;
     if (m.temporaries < 0) { /* the peak of the program of few layers was another one */
@@ -434,6 +478,7 @@ static clv_status estimate_stages(clv_plan_estimate *out, estimate *e, clv_error
     CLV_TRY(read_cost(e, err));
     set_send(e);
     set_context(e);
+    CLV_TRY(set_offload(e, err));
     out->model = e->model;
     out->active_parameters = e->moe.family ? clv_moe_active_parameters(&e->moe) : e->model.parameters;
     out->experts = e->moe.experts;
@@ -506,7 +551,7 @@ clv_status clv_plan_estimate_step(clv_plan_estimate *out, const clv_plan_estimat
     e.plan.compile.explain = NULL;
     e.plan.compile.keep_decisions = false;
     clv_moe_config config = {0};
-    const bool asks = e.how.schedule != CLV_SCHEDULE_DEFAULT || e.how.virtual_stages > 1;
+    const bool asks = e.how.schedule != CLV_SCHEDULE_DEFAULT || e.how.virtual_stages > 1 || e.how.offload_layers;
     if (clv_mesh_has_planned_axes(e.plan.mesh) || has_experts(&config, e.plan.model) || asks)
         CLV_TRY(estimate_stages(&result, &e, err));
     else

@@ -2,7 +2,8 @@
  *
  * Experts are on the ranks of the axis expert; each of its ranks has equally many, and every expert gets equally many
  * tokens. A token goes once to each rank that has experts of it, and its results come back summed, as DeepEP does
- * (deepseek-ai/DeepEP); over the network once to each host. Copies of an expert are on the ranks of data, context and
+ * (deepseek-ai/DeepEP); over the network once to each host. A machine that dispatches copies sends one to each expert,
+ * as Megatron's dispatcher alltoall does. Copies of an expert are on the ranks of data, context and
  * model; the rest of a layer is split by model, and copied over data, context and expert.
  */
 #include "models/plan/axes/moe_cost.h"
@@ -14,7 +15,7 @@
 #include "nn/axis_rules.h"
 #include "program/program.h"
 
-enum { FEW_LAYERS = 2, GRADIENT_BYTES = 4, OPTIMIZER_BYTES = 12 };
+enum { FEW_LAYERS = 2, F32_BYTES = 4, OPTIMIZER_BYTES = 12 };
 
 typedef struct moe_cost {
     const clv_moe_config *c;
@@ -106,26 +107,27 @@ static double collect(const moe_cost *m, double bytes, int64_t n, int64_t apart)
            (sharing > 1 ? host : 0);
 }
 
-/* Of n places, how many others a token's experts are at. */
-static double others(double n, double top_k)
+/* How often a token goes to another one of n places: once to each that its experts are at, or once for each expert. */
+static double others(const moe_cost *m, double n)
 {
-    return n * (1 - pow(1 - 1 / n, top_k)) * (n - 1) / n;
+    const double top_k = (double)m->c->top_k, places = n * (1 - pow(1 - 1 / n, top_k));
+    return (m->machine->dispatches_copies ? top_k : places) * (n - 1) / n;
 }
 
 /* Seconds of the tokens to their experts, or back. */
 static double all_to_all(const moe_cost *m)
 {
     const clv_mesh_parts *mesh = m->mesh;
-    const double ranks = (double)mesh->expert, top_k = (double)m->c->top_k;
+    const double ranks = (double)mesh->expert;
     const double tokens = (double)(m->rank.batch * m->rank.seq) / (double)mesh->model;
     const double row = (double)(m->c->hidden * (int64_t)clv_dtype_size(m->o->dtype));
     const double sharing = fmin(ranks, fmax(1, (double)(m->machine->ranks_per_host / mesh->model)));
-    const double near = tokens * row * others(ranks, top_k) / m->machine->host.bytes_per_s;
+    const double near = tokens * row * others(m, ranks) / m->machine->host.bytes_per_s;
     if (mesh->expert == 1)
         return 0;
     if (m->machine->hosts == 1 || ranks <= sharing)
         return m->machine->host.alpha_s + near;
-    const double far = tokens * row * others(ranks / sharing, top_k) / m->machine->network.bytes_per_s;
+    const double far = tokens * row * others(m, ranks / sharing) / m->machine->network.bytes_per_s;
     return m->machine->network.alpha_s + fmax(near, far);
 }
 
@@ -176,10 +178,11 @@ static void add_state(clv_figures *step, clv_figures *micro, const moe_cost *m, 
 {
     const sharding s = sharding_of(m->o->rules);
     const double n = (double)copies, bytes = elements * (double)clv_dtype_size(m->o->dtype);
+    const double gradient_bytes = m->machine->gradient_bytes > 0 ? m->machine->gradient_bytes : F32_BYTES;
     const double moved = bytes * (n - 1) / n, once = collect(m, moved, copies, apart);
     step->at[CLV_FIGURE_PARAMETERS] += bytes / (s.weights ? n : 1);
     step->at[CLV_FIGURE_OPTIMIZER] += elements * OPTIMIZER_BYTES / (s.optimizer ? n : 1);
-    step->at[CLV_FIGURE_GRADIENTS] += elements * GRADIENT_BYTES / (s.weights ? n : 1);
+    step->at[CLV_FIGURE_GRADIENTS] += elements * gradient_bytes / (s.weights ? n : 1);
     step->at[CLV_FIGURE_EXPOSED + CLV_PURPOSE_GRADIENT_REDUCTION] += s.optimizer ? once : 2 * once;
     step->at[CLV_FIGURE_BYTES + CLV_PURPOSE_GRADIENT_REDUCTION] += s.optimizer ? moved : 2 * moved;
     clv_figures *gathers = s.weights ? micro : step;
