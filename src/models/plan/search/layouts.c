@@ -1,6 +1,6 @@
-/* search_layouts.c - the layouts that a plan search considers: meshes of so many ranks, with the presets that fit them.
+/* layouts.c - the layouts that a plan search considers: meshes of so many ranks, with the presets that fit them.
  */
-#include "models/plan/search_layouts.h"
+#include "models/plan/search/layouts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* search_reason.c - the sentence that says why a candidate of a plan search lost to another one. */
-#include "models/plan/search_reason.h"
+/* reason.c - the sentence that says why a candidate of a plan search lost to another one. */
+#include "models/plan/search/reason.h"
 
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* search_reason.h - the sentence that says why a candidate of a plan search lost to another one. */
+/* reason.h - the sentence that says why a candidate of a plan search lost to another one. */
 #ifndef CLEAVE_MODELS_PLAN_SEARCH_REASON_H
 #define CLEAVE_MODELS_PLAN_SEARCH_REASON_H
 

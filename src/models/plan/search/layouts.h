@@ -1,4 +1,4 @@
-/* search_layouts.h - the layouts that a plan search considers: meshes of so many ranks, with the presets that fit them.
+/* layouts.h - the layouts that a plan search considers: meshes of so many ranks, with the presets that fit them.
  */
 #ifndef CLEAVE_MODELS_PLAN_SEARCH_LAYOUTS_H
 #define CLEAVE_MODELS_PLAN_SEARCH_LAYOUTS_H
