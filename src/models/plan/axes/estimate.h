@@ -1,0 +1,27 @@
+/* estimate.h - clv_plan_estimate_step in two parts, for searches: what layers and the head cost is found once, and
+ * priced with any schedule.
+ */
+#ifndef CLEAVE_MODELS_PLAN_AXES_ESTIMATE_H
+#define CLEAVE_MODELS_PLAN_AXES_ESTIMATE_H
+
+#include "cleave/plan_estimate.h"
+#include "models/plan/plan_price.h"
+
+/* A model's training step on the ranks of a stage; immutable. */
+typedef struct clv_estimate clv_estimate;
+
+/* Whatever the mesh's axes. The schedule of the options is not read. Free with clv_estimate_free.
+ * @return as clv_plan_estimate_step */
+clv_status clv_estimate_new(clv_estimate **out, const clv_plan_estimate_options *options, clv_error *err);
+void clv_estimate_free(clv_estimate *estimate);
+
+/* The step by a schedule; sizes in *out are set. virtual_stages 0: 1.
+ * @return CLV_EINVAL as clv_plan_estimate_step */
+clv_status clv_estimate_price(clv_plan_estimate *out, const clv_estimate *estimate, clv_plan_schedule schedule,
+                              int64_t virtual_stages, clv_error *err);
+/* The same figures by the parts of other prices, all communication exposed. */
+void clv_estimate_parts(clv_price *out, const clv_estimate *estimate, const clv_plan_estimate *priced);
+/* Seconds of all layers and the head in a microbatch, with no bubble, and no update. */
+double clv_estimate_micro_seconds(const clv_estimate *estimate);
+
+#endif
