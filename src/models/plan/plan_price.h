@@ -44,6 +44,7 @@ typedef struct clv_price_shape {
     bool layers_repeat; /* its layers are identical */
     bool bidirectional;
     int64_t heads;
+    int64_t parameters;          /* of a model */
     clv_reshard_cache *reshards; /* as in clv_compile_with_plans; NULL: none */
 } clv_price_shape;
 

@@ -327,9 +327,10 @@ static clv_status add_time(clv_plan_estimate *out, const estimate *e, clv_error 
 {
     const int64_t stages = e->pipeline.stages;
     int64_t slowest = 0;
-    clv_stage_time *time = calloc(CLV_MAX_LAYERS, sizeof *time);
+    const size_t n = stages > 0 && stages < CLV_MAX_LAYERS ? (size_t)stages : CLV_MAX_LAYERS;
+    clv_stage_time *time = calloc(n, sizeof *time);
     if (!time)
-        return clv_fail_memory(err, "the stages of a plan", CLV_MAX_LAYERS * sizeof *time);
+        return clv_fail_memory(err, "the stages of a plan", n * sizeof *time);
     for (int64_t s = 0; s < stages; s++) {
         time[s] = time_of(e, s);
         if (time[s].forward + time[s].backward > time[slowest].forward + time[slowest].backward)
@@ -607,9 +608,12 @@ void clv_estimate_parts(clv_price *out, const clv_estimate *e, const clv_plan_es
     part[CLV_TIME_EXPERTS] = priced->expert;
 }
 
-double clv_estimate_micro_seconds(const clv_estimate *e)
+clv_estimate_micro clv_estimate_microbatch(const clv_estimate *e)
 {
-    const double layers = (double)(e->model.layers + e->moe.mtp_layers);
-    return layers * (e->cost.layer_micro.at[CLV_FIGURE_SECONDS] + e->attention + e->context.exposed + e->expert) +
-           e->cost.head_micro.at[CLV_FIGURE_SECONDS];
+    const clv_figures *layer = &e->cost.layer_micro, *step = &e->cost.layer_step;
+    const double gradients = fmax(step->at[CLV_FIGURE_GRADIENTS], 0);
+    return (clv_estimate_micro){.layer = layer->at[CLV_FIGURE_SECONDS] + e->attention + e->context.exposed + e->expert,
+                                .head = e->cost.head_micro.at[CLV_FIGURE_SECONDS],
+                                .kept = fmax(step->at[CLV_FIGURE_REGION] - gradients - gathered_weights(e), 0),
+                                .gradients = gradients};
 }

@@ -21,7 +21,13 @@ clv_status clv_estimate_price(clv_plan_estimate *out, const clv_estimate *estima
                               int64_t virtual_stages, clv_error *err);
 /* The same figures by the parts of other prices, all communication exposed. */
 void clv_estimate_parts(clv_price *out, const clv_estimate *estimate, const clv_plan_estimate *priced);
-/* Seconds of all layers and the head in a microbatch, with no bubble, and no update. */
-double clv_estimate_micro_seconds(const clv_estimate *estimate);
+/* What a microbatch takes of the ranks of a stage: no update, no bubble. */
+typedef struct clv_estimate_micro {
+    double layer, head; /* seconds */
+    double kept;        /* bytes of activations that a layer keeps */
+    double gradients;   /* bytes of a layer's */
+} clv_estimate_micro;
+
+clv_estimate_micro clv_estimate_microbatch(const clv_estimate *estimate);
 
 #endif

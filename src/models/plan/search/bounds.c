@@ -32,9 +32,9 @@ static double best_seconds(const clv_searched_layout *l)
 /* Whether the other order of its mesh's axes reaches the seconds a sequence: it is reported instead. */
 static bool is_dominated(const clv_plan_search *s, const clv_searched_layout *l, double seconds)
 {
-    for (int i = 0; s->space.both_axis_orders && i < s->n_layouts; i++) {
+    for (int i = 0; s->space.both_axis_orders && !l->at.planned && i < s->n_layouts; i++) {
         const clv_searched_layout *other = &s->layouts[i];
-        if (other != l && clv_search_is_reordered(l, other) && best_seconds(other) < seconds)
+        if (other != l && !other->at.planned && clv_search_is_reordered(l, other) && best_seconds(other) < seconds)
             return true;
     }
     return false;
@@ -46,18 +46,66 @@ static int by_bound(const void *a, const void *b)
     return x->bound != y->bound ? (x->bound < y->bound ? -1 : 1) : (x < y ? -1 : 1);
 }
 
-/* Seconds a sequence that as many of the first n layouts reach as are reported; infinity: fewer fit. */
+/* Of a list sorted by bounds: seconds a sequence that as many of the first n layouts reach as are reported; infinity:
+ * fewer fit. */
 static double reached(const clv_plan_search *s, clv_searched_layout *const *order, int n)
 {
     double seconds = 0;
     for (int found = 0; found < s->most; found++) {
         double next = (double)INFINITY;
-        for (int i = 0; i < n; i++)
-            if (best_seconds(order[i]) > seconds && !is_dominated(s, order[i], best_seconds(order[i])))
-                next = fmin(next, best_seconds(order[i]));
+        for (int i = 0; i < n; i++) {
+            const double its = best_seconds(order[i]);
+            if (its > seconds && its < next && !is_dominated(s, order[i], its))
+                next = its;
+        }
         seconds = next;
     }
     return seconds;
+}
+
+/* Seconds a sequence of the best one that runs. */
+static double reached_by_programs(clv_searched_layout *const *order, int n)
+{
+    double least = (double)INFINITY;
+    for (int i = 0; i < n; i++)
+        least = order[i]->at.planned ? least : fmin(least, best_seconds(order[i]));
+    return least;
+}
+
+/* Searches the next CHUNK layouts, from order[i] on, whose bounds allow it; returns where to go on. The best one that
+ * runs is found, whatever is faster and does not run. */
+static int search_chunk(clv_plan_search *s, clv_searched_layout **order, int i, bool bounded)
+{
+    clv_searched_layout *chunk[CHUNK];
+    const double limit = bounded ? reached(s, order, i) : (double)INFINITY;
+    const double runs = bounded ? fmax(limit, reached_by_programs(order, i)) : (double)INFINITY;
+    int n = 0;
+    s->reached = limit;
+    for (; i < s->n_layouts && n < CHUNK; i++) {
+        clv_searched_layout *l = order[i];
+        if (l->bound > (l->at.planned ? limit : runs))
+            continue;
+        l->skipped = bounded && is_dominated(s, l, l->bound);
+        chunk[n++] = l;
+    }
+    clv_search_run_all(s, clv_search_one_layout, chunk, n);
+    return i;
+}
+
+static int by_state(const void *a, const void *b)
+{
+    const clv_searched_layout *x = *(clv_searched_layout *const *)a, *y = *(clv_searched_layout *const *)b;
+    return x->at.state != y->at.state ? (x->at.state < y->at.state ? -1 : 1) : (x < y ? -1 : 1);
+}
+
+/* Of all layouts' states none fits: one is priced, so that an error has what it needs. */
+static void price_smallest(clv_plan_search *s, clv_searched_layout **order)
+{
+    for (int i = 0; i < s->n_layouts; i++)
+        if (s->layouts[i].n > 0)
+            return;
+    qsort(order, (size_t)s->n_layouts, sizeof *order, by_state);
+    clv_search_planned_least(s, order[0]);
 }
 
 clv_status clv_search_all_layouts(clv_plan_search *s, clv_error *err)
@@ -67,19 +115,16 @@ clv_status clv_search_all_layouts(clv_plan_search *s, clv_error *err)
     if (!order)
         return clv_fail_memory(err, "the layouts of a search", n * sizeof *order);
     clv_search_run_all(s, clv_search_corners, NULL, s->n_layouts);
+    clv_status status = clv_search_bound_planned(s, err);
     for (int i = 0; i < s->n_layouts; i++)
         order[i] = &s->layouts[i];
     qsort(order, n, sizeof *order, by_bound);
     bool bounded =
         !s->exhaustive && !s->every_layout && s->latency_limit == 0; /* a larger batch has a bound of its own */
-    for (int i = 0; i < s->n_layouts; i += CHUNK) {
-        if (bounded && order[i]->bound > reached(s, order, i))
-            break;
-        int chunk = s->n_layouts - i < CHUNK ? s->n_layouts - i : CHUNK;
-        for (int k = i; k < i + chunk; k++)
-            order[k]->skipped = bounded && is_dominated(s, order[k], order[k]->bound);
-        clv_search_run_all(s, clv_search_one_layout, order + i, chunk);
-    }
+    for (int i = 0; status == CLV_OK && i < s->n_layouts;)
+        i = search_chunk(s, order, i, bounded);
+    if (status == CLV_OK && s->space.planned)
+        price_smallest(s, order);
     free(order);
-    return CLV_OK;
+    return status;
 }

@@ -25,7 +25,9 @@ int clv_search_compare(const clv_plan_search *s, const clv_search_candidate *a, 
         return x > y ? -1 : 1;
     if (a->price.memory != b->price.memory)
         return a->price.memory < b->price.memory ? -1 : 1;
-    return a->layout != b->layout ? a->layout - b->layout : a->variant - b->variant;
+    if (a->layout != b->layout)
+        return a->layout - b->layout;
+    return a->variant != b->variant ? a->variant - b->variant : (int)(a->virtual_stages - b->virtual_stages);
 }
 
 clv_plan_options clv_search_options_of(const clv_plan_search *s, const clv_search_candidate *c)
@@ -62,18 +64,19 @@ const clv_search_candidate *clv_search_best_of(const clv_searched_layout *l)
     return &l->item[l->best];
 }
 
-static bool reserve(clv_searched_layout *l)
+bool clv_search_add(clv_searched_layout *l, const clv_search_candidate *c)
 {
-    if (l->n < l->capacity)
-        return true;
-    int capacity = l->capacity ? 2 * l->capacity : 16;
-    clv_search_candidate *more = realloc(l->item, (size_t)capacity * sizeof *more);
-    if (!more) {
-        l->status = clv_fail_memory(&l->err, "the candidates of a search", (size_t)capacity * sizeof *more);
-        return false;
+    if (l->n == l->capacity) {
+        int capacity = l->capacity ? 2 * l->capacity : 16;
+        clv_search_candidate *more = realloc(l->item, (size_t)capacity * sizeof *more);
+        if (!more) {
+            l->status = clv_fail_memory(&l->err, "the candidates of a search", (size_t)capacity * sizeof *more);
+            return false;
+        }
+        l->item = more;
+        l->capacity = capacity;
     }
-    l->item = more;
-    l->capacity = capacity;
+    l->item[l->n++] = *c;
     return true;
 }
 
@@ -83,19 +86,16 @@ int clv_search_price(clv_plan_search *s, clv_searched_layout *l, int v, int amou
     for (int i = 0; i < l->n; i++)
         if (l->item[i].variant == v && l->item[i].amount == amount)
             return i;
-    if (!reserve(l))
-        return -1;
-    clv_search_candidate *c = &l->item[l->n];
-    *c = (clv_search_candidate){.layout = (int)(l - s->layouts),
-                                .variant = v,
-                                .amount = amount,
-                                .batch = s->latency_limit > 0 ? l->sizes[amount] : s->space.batch,
-                                .accumulate = s->latency_limit > 0 ? 1 : l->sizes[amount]};
-    const clv_plan_options o = clv_search_options_of(s, c);
-    if (clv_price_estimate(&c->price, &c->whole, &o, &s->space.shape, &l->err) != CLV_OK) {
+    clv_search_candidate c = {.layout = (int)(l - s->layouts),
+                              .variant = v,
+                              .amount = amount,
+                              .batch = s->latency_limit > 0 ? l->sizes[amount] : s->space.batch,
+                              .accumulate = s->latency_limit > 0 ? 1 : l->sizes[amount]};
+    const clv_plan_options o = clv_search_options_of(s, &c);
+    if (clv_price_estimate(&c.price, &c.whole, &o, &s->space.shape, &l->err) != CLV_OK) {
         l->status = l->err.code;
         return -1;
     }
-    c->fits = clv_search_fits(s, c);
-    return l->n++;
+    c.fits = clv_search_fits(s, &c);
+    return clv_search_add(l, &c) ? l->n - 1 : -1;
 }

@@ -1,7 +1,8 @@
 /* plan_search.c - clv_plan_search_run: searches meshes, rules and options for a number of devices by predicted price.
  *
- * 1. Each layout is priced with its fastest options (one microbatch, nothing recomputed, weights kept gathered), whose
- *    seconds are a lower bound of the layout's, and with the smallest ones.
+ * 1. Each layout that runs is priced with its fastest options (one microbatch, nothing recomputed, weights kept
+ *    gathered), whose seconds are a lower bound of the layout's, and with the smallest ones. Those that are planned, not
+ *    run, are bounded by what a sequence takes without data ranks and stages.
  * 2. Layouts are taken by that bound. Of each the fastest options that fit are found, until the bound exceeds what as
  *    many layouts as are wanted reach.
  * 3. What is reported is priced again with all layers, and replaced by the next options where these do not fit.
@@ -54,6 +55,7 @@ void clv_plan_search_free(clv_plan_search *search)
     for (int i = 0; i < search->n_layouts; i++)
         free(search->layouts[i].item);
     free(search->layouts);
+    free(search->planned_costs);
     free(search->ranked);
     free(search->front);
     clv_machine_free(search->machine);
@@ -70,6 +72,9 @@ static clv_status describe(clv_plan_candidate *out, const clv_plan_search *s, co
                                      .accumulate = c->accumulate,
                                      .recompute = s->variants[c->variant].recompute,
                                      .reshard_after_forward = s->variants[c->variant].reshard,
+                                     .can_run = !l->at.planned,
+                                     .schedule = c->schedule,
+                                     .virtual_stages = c->virtual_stages > 1 ? c->virtual_stages : 1,
                                      .fits = c->fits,
                                      .front = c->front,
                                      .memory = c->price.memory,
@@ -77,6 +82,7 @@ static clv_status describe(clv_plan_candidate *out, const clv_plan_search *s, co
                                      .tokens_per_s = clv_search_tokens_per_s(s, c),
                                      .mfu = c->price.model_seconds / c->price.seconds,
                                      .comm_share = c->price.communication / c->price.seconds,
+                                     .bubble_share = c->price.part[CLV_TIME_BUBBLE] / c->price.seconds,
                                      .why = c->why};
     return clv_struct_copy_out(out, sizeof info, sizeof info, &info, call, err);
 }

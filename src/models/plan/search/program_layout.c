@@ -8,6 +8,8 @@ void clv_search_corners(clv_plan_search *s, void *arg, int i)
 {
     (void)arg;
     clv_searched_layout *l = &s->layouts[i];
+    if (l->at.planned)
+        return;
     int first = clv_search_price(s, l, 0, 0);
     clv_search_price(s, l, s->n_variants - 1, 0);
     clv_search_price(s, l, s->n_variants - 1, l->n_sizes - 1);
@@ -93,7 +95,9 @@ void clv_search_one_layout(clv_plan_search *s, void *arg, int i)
     clv_searched_layout *l = ((clv_searched_layout **)arg)[i];
     if (l->skipped)
         return;
-    if (s->exhaustive)
+    if (l->at.planned)
+        clv_search_planned_layout(s, l);
+    else if (s->exhaustive)
         price_everything(s, l);
     else if (s->latency_limit > 0)
         search_batches(s, l);

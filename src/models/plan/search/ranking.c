@@ -57,17 +57,20 @@ static void sort(const clv_plan_search *s, clv_search_candidate **list, int n)
     }
 }
 
-/* Of a sorted list those that are reported: of a mesh only its better order. */
+/* Of a sorted list those that are reported: of a mesh only its better order; and the best one that runs. */
 static void keep_ranked(clv_plan_search *s)
 {
     int kept = 0;
-    for (int i = 0; i < s->n_ranked && kept < s->most; i++) {
+    bool runs = false;
+    for (int i = 0; i < s->n_ranked && (kept < s->most || !runs); i++) {
+        const clv_searched_layout *l = &s->layouts[s->ranked[i]->layout];
         int k = 0;
-        while (k < kept &&
-               !clv_search_is_reordered(&s->layouts[s->ranked[k]->layout], &s->layouts[s->ranked[i]->layout]))
+        while (k < kept && !clv_search_is_reordered(&s->layouts[s->ranked[k]->layout], l))
             k++;
-        if (k == kept)
-            s->ranked[kept++] = s->ranked[i];
+        if (k < kept || (kept >= s->most && l->at.planned))
+            continue;
+        runs |= !l->at.planned;
+        s->ranked[kept++] = s->ranked[i];
     }
     s->n_ranked = kept;
 }

@@ -1,6 +1,7 @@
 /* reason.c - the sentence that says why a candidate of a plan search lost to another one. */
 #include "models/plan/search/reason.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "cleave/text.h"
@@ -16,6 +17,10 @@ static const char *const parts[CLV_TIME_COUNT] = {
     [CLV_TIME_GRADIENTS_FAR] = "gradient sums, network",
     [CLV_TIME_ACTIVATIONS] = "TP collectives in hosts",
     [CLV_TIME_ACTIVATIONS_FAR] = "TP collectives, network",
+    [CLV_TIME_BUBBLE] = "pipeline bubble",
+    [CLV_TIME_SENDS] = "sends between stages",
+    [CLV_TIME_CONTEXT] = "context exchange",
+    [CLV_TIME_EXPERTS] = "expert all-to-alls",
 };
 
 /* Exposed seconds of a part. */
@@ -24,6 +29,48 @@ static double exposed(const clv_price *price, int part)
     double all = price->communication + price->overlapped;
     double share = part >= CLV_TIME_WEIGHTS && all > 0 ? price->communication / all : 1;
     return price->part[part] * share;
+}
+
+/* Whether it is one of two: in hosts, and over the network. */
+static bool is_pair(int part)
+{
+    return part >= CLV_TIME_WEIGHTS && part <= CLV_TIME_ACTIVATIONS_FAR;
+}
+
+/* The part that grew most, and by how much: of a pair the sum, as estimates know one of both alone. */
+static int find_growth(double *growth, const clv_price *price, double scale, const clv_price *best)
+{
+    int most = 0;
+    *growth = -1;
+    for (int i = 0; i < CLV_TIME_COUNT; i += is_pair(i) ? 2 : 1) {
+        const double here = exposed(price, i) * scale - exposed(best, i);
+        const double far = is_pair(i) ? exposed(price, i + 1) * scale - exposed(best, i + 1) : 0;
+        if (here + far <= *growth)
+            continue;
+        *growth = here + far;
+        most = far > here ? i + 1 : i;
+    }
+    return most;
+}
+
+/* "; -120 ms pipeline bubble" where it is a hundredth of the best's seconds. */
+static void add_bubble(char *out, size_t size, const clv_price *price, double scale, const clv_price *best)
+{
+    const double more = price->part[CLV_TIME_BUBBLE] * scale - best->part[CLV_TIME_BUBBLE];
+    char seconds[CLV_QUANTITY_TEXT];
+    clv_print_seconds(seconds, sizeof seconds, more < 0 ? -more : more);
+    if (more > best->seconds / 100 || -more > best->seconds / 100)
+        snprintf(out, size, "; %c%s %s", more < 0 ? '-' : '+', seconds, parts[CLV_TIME_BUBBLE]);
+}
+
+/* "; 2.1 GiB less memory" where it differs by a tenth. */
+static void add_memory(char *out, size_t size, const clv_price *price, const clv_price *best)
+{
+    const double more = price->memory - best->memory;
+    char bytes[CLV_QUANTITY_TEXT];
+    clv_print_bytes(bytes, sizeof bytes, more < 0 ? -more : more);
+    if (more > best->memory / 10 || -more > best->memory / 10)
+        snprintf(out, size, "; %s %s memory", bytes, more < 0 ? "less" : "more");
 }
 
 static void compare_memory(char out[CLV_SEARCH_REASON], const clv_price *price, const clv_price *best)
@@ -40,19 +87,17 @@ void clv_search_reason(char out[CLV_SEARCH_REASON], const clv_price *price, int6
 {
     const double scale = (double)best_sequences / (double)sequences;
     const double slower = price->seconds * scale / best->seconds - 1;
-    char seconds[CLV_QUANTITY_TEXT];
-    int most = 0;
-    double growth = -1;
-    for (int i = 0; i < CLV_TIME_COUNT; i++) {
-        double more = exposed(price, i) * scale - exposed(best, i);
-        most = more > growth ? i : most;
-        growth = more > growth ? more : growth;
-    }
+    char seconds[CLV_QUANTITY_TEXT], bubble[64] = "", memory[64] = "";
+    double growth;
+    const int most = find_growth(&growth, price, scale, best);
     if (slower < 5e-4) {
         compare_memory(out, price, best);
         return;
     }
     clv_print_seconds(seconds, sizeof seconds, growth);
-    snprintf(out, CLV_SEARCH_REASON, "%.*f %% slower%s: +%s %s", slower < 0.1, 100 * slower,
-             sequences == best_sequences ? "" : " a sequence", seconds, parts[most]);
+    if (most != CLV_TIME_BUBBLE)
+        add_bubble(bubble, sizeof bubble, price, scale, best);
+    add_memory(memory, sizeof memory, price, best);
+    snprintf(out, CLV_SEARCH_REASON, "%.*f %% slower%s: +%s %s%s%s", slower < 0.1, 100 * slower,
+             sequences == best_sequences ? "" : " a sequence", seconds, parts[most], bubble, memory);
 }

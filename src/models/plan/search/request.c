@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/hardware/resource_limits.h"
+#include "models/plan/axes/moe_config.h"
 #include "models/plan/search/search.h"
 #include "program/cost/cost_model.h"
 
@@ -57,6 +58,32 @@ static void set_variants(clv_plan_search *s, const clv_plan_search_options *o)
                 s->variants[s->n_variants++] = (clv_search_variant){r, reshards[k]};
 }
 
+/* The sizes of the model, and whether programs of this library or estimates price it. */
+static clv_status set_model(clv_plan_search *s, const clv_plan_search_options *o, clv_error *err)
+{
+    const clv_plan_options *b = &s->base;
+    clv_search_space *space = &s->space;
+    clv_machine_info machine = {.size = sizeof machine};
+    clv_moe_config moe = {0};
+    CLV_TRY(clv_machine_get_info(b->compile.machine, &machine, err));
+    const bool needed = clv_plan_needs_estimate(b->mesh, b->model, machine.software[0]);
+    if (b->model)
+        CLV_TRY(clv_moe_config_read(&moe, b->model, err));
+    space->experts = moe.experts;
+    space->programs = !needed;
+    space->planned = space->trains && b->model && !o->runnable && !o->every_layout && (needed || !b->mesh);
+    if (needed && !space->planned)
+        return clv_fail(err, CLV_EINVAL,
+                        "no program runs this model or mesh: it is planned, not run; valid: a training step of a model,"
+                        " without `runnable` and `every_layout`");
+    if (!moe.family || moe.runs)
+        CLV_TRY(clv_price_shape_read(&space->shape, b, err));
+    else
+        space->shape = (clv_price_shape){.layers = moe.layers + moe.mtp_layers, .heads = moe.heads};
+    space->parameters = moe.family ? (double)clv_moe_parameters(&moe) : (double)space->shape.parameters;
+    return CLV_OK;
+}
+
 static clv_status set_base(clv_plan_search *s, const clv_plan_search_options *o, clv_error *err)
 {
     static const char call[] = "clv_plan_search_run";
@@ -78,7 +105,7 @@ static clv_status set_base(clv_plan_search *s, const clv_plan_search_options *o,
     b->seq = b->seq ? b->seq : CLV_PLAN_SEQ;
     s->space.base = b;
     s->space.rules = o->rules;
-    return clv_price_shape_read(&s->space.shape, b, err);
+    return set_model(s, o, err);
 }
 
 clv_status clv_search_set_up(clv_plan_search *s, const clv_plan_search_options *o, clv_error *err)
@@ -91,6 +118,10 @@ clv_status clv_search_set_up(clv_plan_search *s, const clv_plan_search_options *
     s->threads = o->threads > 0 ? o->threads : clv_usable_cores();
     s->threads = s->threads < MOST_THREADS ? s->threads : MOST_THREADS;
     s->exhaustive = o->exhaustive;
+    s->schedule = o->schedule;
+    s->virtual_stages = o->virtual_stages;
+    if (!s->space.planned && (o->schedule || o->virtual_stages))
+        return clv_fail(err, CLV_EINVAL, "schedule and virtual_stages are of stages; valid: where these are searched");
     s->every_layout = o->every_layout;
     s->most = o->every_layout ? INT_MAX : s->most;
     return CLV_OK;

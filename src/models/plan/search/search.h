@@ -2,7 +2,8 @@
  *
  * A layout is a mesh with rules, a candidate is a layout with options. Files of this folder, in the order of the
  * search: request.c (what is asked for), layouts.c (which layouts there are), candidate.c (the price of one),
- * program_layout.c (the candidates of a layout that are priced), bounds.c (the layouts that are searched), ranking.c
+ * program_layout.c and
+ * planned_layout.c (the candidates of a layout that are priced), planned_bounds.c and bounds.c (the layouts that are searched), ranking.c
  * (the list and the front), reason.c (why one lost), unfit.c (nothing fits), plan_search.c (the call and its result).
  */
 #ifndef CLEAVE_MODELS_PLAN_SEARCH_SEARCH_H
@@ -21,6 +22,8 @@ typedef struct clv_search_candidate {
     int layout;
     int variant, amount; /* indices into the search's variants and the layout's sizes */
     int64_t batch, accumulate;
+    clv_plan_schedule schedule; /* of stages; as the next one */
+    int64_t virtual_stages;
     clv_price price;
     bool whole; /* priced with all layers */
     bool fits;
@@ -33,6 +36,8 @@ typedef struct clv_search_variant {
     clv_recompute recompute;
     clv_reshard_after_forward reshard;
 } clv_search_variant;
+
+typedef struct clv_planned_cost clv_planned_cost; /* planned_bounds.c */
 
 /* A layout, and what is priced of it. */
 typedef struct clv_searched_layout {
@@ -55,10 +60,15 @@ struct clv_plan_search {
     double memory_limit, latency_limit;
     int most, threads;
     bool every_layout, exhaustive;
+    clv_plan_schedule schedule; /* DEFAULT: each; as virtual_stages 0 */
+    int64_t virtual_stages;
     int n_variants;
     clv_search_variant variants[CLV_SEARCH_VARIANTS]; /* the fastest first, what needs the least memory last */
     int n_layouts;
     clv_searched_layout *layouts;
+    int n_planned_costs;
+    clv_planned_cost *planned_costs;
+    double reached; /* seconds a sequence above which a layout is not reported; infinity: not known yet */
     int n_ranked, n_front;
     clv_search_candidate **ranked, **front; /* [n_layouts], [priced] */
 };
@@ -88,7 +98,9 @@ const clv_search_candidate *clv_search_best_of(const clv_searched_layout *layout
 void clv_search_find_best(const clv_plan_search *search, clv_searched_layout *layout);
 /* Of a layout with candidates. */
 clv_search_candidate *clv_search_least_memory(const clv_searched_layout *layout);
-/* Prices a candidate, unless it is known. Returns its index; -1: it does not compile. */
+/* Adds a candidate to the layout; false: there is no memory for it, which the layout says. */
+bool clv_search_add(clv_searched_layout *layout, const clv_search_candidate *c);
+/* Prices a candidate of a program, unless it is known. Returns its index; -1: it does not compile. */
 int clv_search_price(clv_plan_search *search, clv_searched_layout *layout, int variant, int amount);
 
 /* ---- program_layout.c ---- */
@@ -100,6 +112,30 @@ void clv_search_corners(clv_plan_search *search, void *unused, int i);
 void clv_search_microbatches(clv_plan_search *search, clv_searched_layout *layout);
 /* The same of layout i of a list, by batches or exhaustively if that is asked for. */
 void clv_search_one_layout(clv_plan_search *search, void *layouts, int i);
+
+/* ---- planned_layout.c ---- */
+
+/* Prices what could be the fastest that fits, or all if that is asked for. */
+void clv_search_planned_layout(clv_plan_search *search, clv_searched_layout *layout);
+/* Prices the options that need the least memory. */
+void clv_search_planned_least(clv_plan_search *search, clv_searched_layout *layout);
+/* The schedules that are tried of a layout: 1F1B, interleaved with each number of virtual stages, ZB-H1; GPipe is no
+ * faster than 1F1B and needs more memory, so that it is one of them only where it is asked for. False behind the last.
+ */
+bool clv_search_schedule_at(clv_plan_schedule *schedule, int64_t *virtual_stages, const clv_plan_search *search,
+                            const clv_searched_layout *layout, int64_t i);
+
+/* ---- planned_bounds.c ---- */
+
+/* Sets the bounds of all planned layouts. */
+clv_status clv_search_bound_planned(clv_plan_search *search, clv_error *err);
+/* Seconds a sequence at least, with a variant and a number of microbatches; infinity: it does not fit. */
+double clv_search_planned_bound(const clv_plan_search *search, const clv_searched_layout *layout, int variant,
+                                int amount);
+/* Whether it is another one than those before, of a planned layout. */
+bool clv_search_has_variant(const clv_plan_search *search, const clv_searched_layout *layout, int variant);
+/* Whether it is asked for, or nothing is. */
+bool clv_search_has_schedule(const clv_plan_search *search, clv_plan_schedule schedule, int64_t virtual_stages);
 
 /* ---- bounds.c ---- */
 

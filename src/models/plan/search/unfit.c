@@ -33,6 +33,8 @@ static const clv_search_candidate *find_fastest(const clv_plan_search *s)
 /* The smallest number of devices, doubled again and again, at which a candidate fits; 0: none up to 1024 times. */
 static int64_t find_enough_devices(const clv_plan_search *s)
 {
+    if (!s->space.programs)
+        return 0;
     for (int64_t devices = 2 * s->space.devices; devices <= CLV_PLAN_MAX_RANKS && devices <= 1024 * s->space.devices;
          devices *= 2) {
         clv_plan_search more = {.base = s->base,
@@ -44,6 +46,7 @@ static int64_t find_enough_devices(const clv_plan_search *s)
         more.space.devices = devices;
         more.space.both_axis_orders = false;
         more.space.base = &more.base;
+        more.space.planned = false;
         if (clv_search_list_layouts(&more, NULL) != CLV_OK)
             return 0;
         clv_search_run_all(&more, clv_search_corners, NULL, more.n_layouts);
