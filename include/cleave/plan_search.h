@@ -90,9 +90,9 @@ typedef struct clv_plan_candidate {
     double mfu;          /**< model flops utilisation, as clv_prediction.model_utilisation */
     double comm_share;   /**< exposed communication, as a fraction of the seconds */
     double bubble_share; /**< what the slowest stage waits for others, likewise */
-    const char *why;     /**< why it is not first, by the part of the seconds that grew most against the first, and what
-                          its bubble and memory have to do with it: "11 % slower: +6.2 s weight gathers, network; 2.1
-                          GiB less memory"; "" for the first */
+    const char *why;     /**< why it is not first, by the part of the seconds that grew most against the first, with
+                          its bubble and memory: "11 % slower: +6.2 s weight gathers, network; memory -2.1 GiB"; "" for
+                          the first */
 } clv_plan_candidate;
 
 /** Searches. Free with clv_plan_search_free.

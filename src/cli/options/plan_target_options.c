@@ -66,8 +66,9 @@ clv_status clv_plan_option_compile(clv_program **out, clv_plan_option *o, clv_er
         return compile_program(out, o, err);
     apply_file(o);
     o->mesh.workload = plan;
+    CLV_TRY(clv_mesh_option_read_mesh(&o->mesh, err));
+    CLV_TRY(set_hosts(o, err)); /* before rules are found for them */
     CLV_TRY(clv_mesh_option_read(&o->mesh, err));
-    CLV_TRY(set_hosts(o, err));
     plan->mesh = &o->mesh.mesh;
     plan->rules = o->mesh.rules ? &o->mesh.axis_rules : NULL;
     plan->sp = o->mesh.sp;

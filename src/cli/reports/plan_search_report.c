@@ -260,6 +260,10 @@ clv_status clv_plan_search_report(clv_invocation *run, clv_plan_option *o, const
     clv_plan_search *found;
     clv_mesh mesh;
     double price = 0;
+    if (clv_mesh_option_is_auto(&o->mesh))
+        return clv_fail(err, CLV_EINVAL,
+                        "--rules auto finds rules for one mesh, and --search takes a preset; valid: --search without "
+                        "--rules, then --rules auto with a --mesh that it lists");
     CLV_TRY(clv_plan_option_read(o, err));
     CLV_TRY(clv_plan_search_state_base(&how, &base, o, &mesh, err));
     if (a->cost)

@@ -92,20 +92,18 @@ static int search_chunk(clv_plan_search *s, clv_searched_layout **order, int i, 
     return i;
 }
 
-static int by_state(const void *a, const void *b)
+/* Of no layout the state alone fits: the smallest is priced, so that an error has what it needs. */
+static void price_smallest(clv_plan_search *s)
 {
-    const clv_searched_layout *x = *(clv_searched_layout *const *)a, *y = *(clv_searched_layout *const *)b;
-    return x->at.state != y->at.state ? (x->at.state < y->at.state ? -1 : 1) : (x < y ? -1 : 1);
-}
-
-/* Of all layouts' states none fits: one is priced, so that an error has what it needs. */
-static void price_smallest(clv_plan_search *s, clv_searched_layout **order)
-{
-    for (int i = 0; i < s->n_layouts; i++)
-        if (s->layouts[i].n > 0)
+    clv_searched_layout *least = NULL;
+    for (int i = 0; i < s->n_layouts; i++) {
+        clv_searched_layout *l = &s->layouts[i];
+        if (l->n > 0)
             return;
-    qsort(order, (size_t)s->n_layouts, sizeof *order, by_state);
-    clv_search_planned_least(s, order[0]);
+        least = l->at.planned && (!least || l->at.state < least->at.state) ? l : least;
+    }
+    if (least)
+        clv_search_planned_least(s, least);
 }
 
 clv_status clv_search_all_layouts(clv_plan_search *s, clv_error *err)
@@ -123,8 +121,8 @@ clv_status clv_search_all_layouts(clv_plan_search *s, clv_error *err)
         !s->exhaustive && !s->every_layout && s->latency_limit == 0; /* a larger batch has a bound of its own */
     for (int i = 0; status == CLV_OK && i < s->n_layouts;)
         i = search_chunk(s, order, i, bounded);
-    if (status == CLV_OK && s->space.planned)
-        price_smallest(s, order);
+    if (status == CLV_OK)
+        price_smallest(s);
     free(order);
     return status;
 }

@@ -130,6 +130,14 @@ static clv_status add_experts(clv_layout_list *list, const clv_search_space *spa
     return CLV_OK;
 }
 
+static bool is_preset(const char *rules)
+{
+    for (int i = 0; clv_axis_rules_preset_name(i); i++)
+        if (strcmp(rules, clv_axis_rules_preset_name(i)) == 0)
+            return true;
+    return false;
+}
+
 static clv_status fail_unknown_preset(const char *name, clv_error *err)
 {
     char names[256] = "";
@@ -142,8 +150,6 @@ static clv_status fail_unknown_preset(const char *name, clv_error *err)
 
 static clv_status fail_empty(const clv_search_space *space, const clv_layout_list *list, clv_error *err)
 {
-    if (space->rules && !list->refused.code)
-        return fail_unknown_preset(space->rules, err);
     if ((space->rules || space->base->mesh) && list->refused.code)
         return clv_fail(err, list->refused.code, "%s", list->refused.message);
     return clv_fail(
@@ -169,6 +175,8 @@ static clv_status list_programs(clv_layout_list *list, const clv_search_space *s
 clv_status clv_search_layouts_list(clv_search_layout **out, int *n, const clv_search_space *space, clv_error *err)
 {
     clv_layout_list list = {0};
+    if (space->rules && !is_preset(space->rules))
+        return fail_unknown_preset(space->rules, err);
     clv_status status = space->programs ? list_programs(&list, space, err) : CLV_OK;
     if (status == CLV_OK && space->planned)
         status = clv_layout_list_add_planned(&list, space, err);

@@ -7,6 +7,7 @@
  */
 #include <math.h>
 
+#include "base/error.h"
 #include "models/plan/axes/estimate.h"
 #include "models/plan/search/search.h"
 
@@ -80,6 +81,12 @@ static void price_schedules(clv_plan_search *s, clv_searched_layout *l, int vari
             least = c;
     }
     clv_estimate_free(from);
+    if (!least.whole)
+        l->status =
+            clv_fail(&l->err, CLV_EINVAL,
+                     "%lld layers on %lld stages: no schedule %s with %lld virtual stages; valid: at most %lld",
+                     (long long)s->space.shape.layers, (long long)l->at.stages, clv_plan_schedule_name(s->schedule),
+                     (long long)s->virtual_stages, (long long)((s->space.shape.layers + 2) / l->at.stages));
     if (best.whole && !s->exhaustive)
         clv_search_add(l, &best);
     if (least.whole && !s->exhaustive && (!best.whole || least.price.memory < best.price.memory))

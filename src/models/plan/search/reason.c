@@ -53,24 +53,24 @@ static int find_growth(double *growth, const clv_price *price, double scale, con
     return most;
 }
 
-/* "; -120 ms pipeline bubble" where it is a hundredth of the best's seconds. */
+/* "; bubble -120 ms" where it is a hundredth of the best's seconds. */
 static void add_bubble(char *out, size_t size, const clv_price *price, double scale, const clv_price *best)
 {
     const double more = price->part[CLV_TIME_BUBBLE] * scale - best->part[CLV_TIME_BUBBLE];
     char seconds[CLV_QUANTITY_TEXT];
     clv_print_seconds(seconds, sizeof seconds, more < 0 ? -more : more);
     if (more > best->seconds / 100 || -more > best->seconds / 100)
-        snprintf(out, size, "; %c%s %s", more < 0 ? '-' : '+', seconds, parts[CLV_TIME_BUBBLE]);
+        snprintf(out, size, "; bubble %c%s", more < 0 ? '-' : '+', seconds);
 }
 
-/* "; 2.1 GiB less memory" where it differs by a tenth. */
+/* "; memory -2.1 GiB" where it differs by a tenth. */
 static void add_memory(char *out, size_t size, const clv_price *price, const clv_price *best)
 {
     const double more = price->memory - best->memory;
     char bytes[CLV_QUANTITY_TEXT];
     clv_print_bytes(bytes, sizeof bytes, more < 0 ? -more : more);
     if (more > best->memory / 10 || -more > best->memory / 10)
-        snprintf(out, size, "; %s %s memory", bytes, more < 0 ? "less" : "more");
+        snprintf(out, size, "; memory %c%s", more < 0 ? '-' : '+', bytes);
 }
 
 static void compare_memory(char out[CLV_SEARCH_REASON], const clv_price *price, const clv_price *best)

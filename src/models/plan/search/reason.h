@@ -6,7 +6,7 @@
 
 enum { CLV_SEARCH_REASON = 128 };
 
-/* Writes "11 % slower: +6.2 s weight gathers, network; 2.1 GiB less memory", by the part of the seconds that grew most,
+/* Writes "11 % slower: +6.2 s weight gathers, network; memory -2.1 GiB", by the part of the seconds that grew most,
  * with what the pipeline bubble has to do with it where that is another part, and memory where it differs by a tenth.
  * sequences, best_sequences: how many the steps process; seconds are compared for equally many, as the sentence then
  * says. */
