@@ -1,8 +1,8 @@
 /* plan_search.c - clv_plan_search_run: searches meshes, rules and options for a number of devices by predicted price.
  *
  * 1. Each layout that runs is priced with its fastest options (one microbatch, nothing recomputed, weights kept
- *    gathered), whose seconds are a lower bound of the layout's, and with the smallest ones. Those that are planned, not
- *    run, are bounded by what a sequence takes without data ranks and stages.
+ *    gathered), whose seconds are a lower bound of the layout's, and with the smallest ones. Those that are planned,
+ *    not run, are bounded by what a sequence takes on the ranks that split the model alone.
  * 2. Layouts are taken by that bound. Of each the fastest options that fit are found, until the bound exceeds what as
  *    many layouts as are wanted reach.
  * 3. What is reported is priced again with all layers, and replaced by the next options where these do not fit.

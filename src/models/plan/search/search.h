@@ -1,10 +1,10 @@
 /* search.h - what a plan search has found so far: layouts, and candidates that are priced of each.
  *
  * A layout is a mesh with rules, a candidate is a layout with options. Files of this folder, in the order of the
- * search: request.c (what is asked for), layouts.c (which layouts there are), candidate.c (the price of one),
- * program_layout.c and
- * planned_layout.c (the candidates of a layout that are priced), planned_bounds.c and bounds.c (the layouts that are searched), ranking.c
- * (the list and the front), reason.c (why one lost), unfit.c (nothing fits), plan_search.c (the call and its result).
+ * search: request.c (what is asked for), layouts.c and planned_layouts.c (which layouts there are), candidate.c (the
+ * price of one), program_layout.c and planned_layout.c (the candidates of a layout that are priced), planned_bounds.c
+ * and bounds.c (the layouts that are searched), ranking.c (the list and the front), reason.c (why one lost), unfit.c
+ * (nothing fits), plan_search.c (the call and its result).
  */
 #ifndef CLEAVE_MODELS_PLAN_SEARCH_SEARCH_H
 #define CLEAVE_MODELS_PLAN_SEARCH_SEARCH_H
