@@ -49,20 +49,6 @@ static bool is_listed(const clv_layout_list *list, const clv_search_space *space
     return false;
 }
 
-clv_status clv_layout_list_append(clv_layout_list *list, const clv_search_layout *layout, clv_error *err)
-{
-    if (list->n == list->capacity) {
-        int capacity = list->capacity ? 2 * list->capacity : 64;
-        clv_search_layout *more = realloc(list->item, (size_t)capacity * sizeof *more);
-        if (!more)
-            return clv_fail_memory(err, "the layouts of a search", (size_t)capacity * sizeof *more);
-        list->item = more;
-        list->capacity = capacity;
-    }
-    list->item[list->n++] = *layout;
-    return CLV_OK;
-}
-
 /* Every preset, or the one that is asked for, on a mesh. */
 static clv_status add_mesh(clv_layout_list *list, const clv_search_space *space, const clv_mesh *mesh, clv_error *err)
 {

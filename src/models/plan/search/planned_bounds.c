@@ -59,6 +59,20 @@ bool clv_search_has_schedule(const clv_plan_search *s, clv_plan_schedule schedul
            (!s->virtual_stages || virtual_stages == s->virtual_stages || schedule == CLV_SCHEDULE_DEFAULT);
 }
 
+bool clv_search_schedule_at(clv_plan_schedule *schedule, int64_t *virtual_stages, const clv_plan_search *s,
+                            const clv_searched_layout *l, int64_t i)
+{
+    const int64_t most = l->at.stages > 1 ? (s->space.shape.layers + 2) / l->at.stages : 1;
+    *virtual_stages = i > 1 ? i : 1;
+    *schedule = l->at.stages == 1 ? CLV_SCHEDULE_DEFAULT
+                : i == 0          ? CLV_SCHEDULE_ZERO_BUBBLE
+                : i == 1          ? CLV_SCHEDULE_1F1B
+                                  : CLV_SCHEDULE_INTERLEAVED;
+    if (l->at.stages > 1 && i == 0 && s->schedule == CLV_SCHEDULE_GPIPE)
+        *schedule = CLV_SCHEDULE_GPIPE;
+    return l->at.stages == 1 ? i == 0 : i <= most;
+}
+
 /* ---- costs of a model's ranks ---- */
 
 static void price_few(clv_estimate_micro *out, const clv_plan_search *s, const clv_planned_cost *of, int64_t sequences)

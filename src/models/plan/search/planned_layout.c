@@ -35,22 +35,6 @@ static void price_schedule(clv_search_candidate *c, const clv_plan_search *s, co
     c->fits = clv_search_fits(s, c);
 }
 
-/* The schedules that are tried of a layout: 1F1B, interleaved with each number of virtual stages, ZB-H1; GPipe is no
- * faster than 1F1B and needs more memory. False behind the last. */
-bool clv_search_schedule_at(clv_plan_schedule *schedule, int64_t *virtual_stages, const clv_plan_search *s,
-                            const clv_searched_layout *l, int64_t i)
-{
-    const int64_t most = l->at.stages > 1 ? (s->space.shape.layers + 2) / l->at.stages : 1;
-    *virtual_stages = i > 1 ? i : 1;
-    *schedule = l->at.stages == 1 ? CLV_SCHEDULE_DEFAULT
-                : i == 0          ? CLV_SCHEDULE_ZERO_BUBBLE
-                : i == 1          ? CLV_SCHEDULE_1F1B
-                                  : CLV_SCHEDULE_INTERLEAVED;
-    if (l->at.stages > 1 && i == 0 && s->schedule == CLV_SCHEDULE_GPIPE)
-        *schedule = CLV_SCHEDULE_GPIPE;
-    return l->at.stages == 1 ? i == 0 : i <= most;
-}
-
 static void price_schedules(clv_plan_search *s, clv_searched_layout *l, int variant, int amount)
 {
     clv_search_candidate c = {.layout = (int)(l - s->layouts),

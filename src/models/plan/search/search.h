@@ -119,12 +119,6 @@ void clv_search_one_layout(clv_plan_search *search, void *layouts, int i);
 void clv_search_planned_layout(clv_plan_search *search, clv_searched_layout *layout);
 /* Prices the options that need the least memory. */
 void clv_search_planned_least(clv_plan_search *search, clv_searched_layout *layout);
-/* The schedules that are tried of a layout: 1F1B, interleaved with each number of virtual stages, ZB-H1; GPipe is no
- * faster than 1F1B and needs more memory, so that it is one of them only where it is asked for. False behind the last.
- */
-bool clv_search_schedule_at(clv_plan_schedule *schedule, int64_t *virtual_stages, const clv_plan_search *search,
-                            const clv_searched_layout *layout, int64_t i);
-
 /* ---- planned_bounds.c ---- */
 
 /* Sets the bounds of all planned layouts. */
@@ -134,6 +128,11 @@ double clv_search_planned_bound(const clv_plan_search *search, const clv_searche
                                 int amount);
 /* Whether it is another one than those before, of a planned layout. */
 bool clv_search_has_variant(const clv_plan_search *search, const clv_searched_layout *layout, int variant);
+/* The schedules that are tried of a layout: 1F1B, interleaved with each number of virtual stages, ZB-H1; GPipe is no
+ * faster than 1F1B and needs more memory, so that it is one of them only where it is asked for. False behind the last.
+ */
+bool clv_search_schedule_at(clv_plan_schedule *schedule, int64_t *virtual_stages, const clv_plan_search *search,
+                            const clv_searched_layout *layout, int64_t i);
 /* Whether it is asked for, or nothing is. */
 bool clv_search_has_schedule(const clv_plan_search *search, clv_plan_schedule schedule, int64_t virtual_stages);
 
