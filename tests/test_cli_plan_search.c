@@ -18,30 +18,50 @@
     "\"null\"))'"
 #define SEARCH "plan -m {g}/llama --search --batch 8 --seq 16 "
 
-/* Lines fit 80 columns; the last one says what is not searched. */
+/* Of a line of UTF-8. */
+static int columns_of(const char *line)
+{
+    int n = 0;
+    for (; *line && *line != '\n'; line++)
+        n += (*line & 0xc0) != 0x80;
+    return n;
+}
+
+/* Lines fit 80 columns; the last one says what does not run. */
 static void test_table(void **state)
 {
     (void)state;
     char out[CLI_OUTPUT];
     assert_int_equal(cli_run(out, SEARCH "--devices 4 --hardware h100-nvlink-ib --cost 2.5/h"), 0);
     for (const char *line = out; *line; line += strcspn(line, "\n"), line += *line == '\n')
-        assert_true(strcspn(line, "\n") <= 80);
+        assert_true(columns_of(line) <= 80);
     assert_non_null(strstr(out, "devices 4"));
     assert_non_null(strstr(out, "cost_per_1e9"));
     assert_non_null(strstr(out, " slower: "));
-    const char *last = "not_searched  pipeline, context and expert parallelism\n";
+    const char *last = "runs  no: planned, not run; --runnable leaves these out\n";
     assert_string_equal(out + strlen(out) - strlen(last), last);
+    assert_int_equal(cli_run(out, SEARCH "--devices 4 --hardware h100-nvlink-ib --runnable"), 0);
+    assert_null(strstr(out, "runs"));
+    assert_null(strstr(out, "pipe="));
+    /* the option line of a planned one is what plan takes */
+    cli_expect(0, "True\n",
+               SEARCH "--mesh pipe=2,data=2 --hardware h100-nvlink-ib --json | python3 -c 'import json, sys; "
+                      "c = json.load(sys.stdin)[\"ranked\"][0]; print(c[\"can_run\"] is False and "
+                      "c[\"schedule\"] != \"none\" and c[\"bubble_share\"] > 0)'");
+    cli_expect(0, "{True}\n",
+               SEARCH "--devices 4 --runnable --json | python3 -c 'import json, sys; "
+                      "print({c[\"can_run\"] for c in json.load(sys.stdin)[\"ranked\"]})'");
     cli_expect(0, "\"devices\": 4", SEARCH "--inventory '2 hosts x 2' --hardware h100-nvlink-ib --json");
     cli_expect(0, "\"batch\": ", "plan -m {g}/llama --search --devices 2 --decode --seq 16 --latency-limit 0.1 --json");
     cli_expect(0, "--batch ", "plan -m {g}/llama --search --devices 2 --decode --seq 16 --latency-limit 0.1");
     cli_expect(0, "megatron-sp", SEARCH "--mesh model=2 --sp");
     /* a list that is cut says so */
     assert_int_equal(cli_run(out, SEARCH "--devices 4 --most 2 --hardware h100-nvlink-ib"), 0);
-    assert_non_null(strstr(out, "\nmore          --most N lists more layouts than these\n"));
+    assert_non_null(strstr(out, "\nmore  --most N lists more layouts than these\n"));
     cli_expect(0, "2\n",
-               SEARCH "--devices 4 --most 2 --json | python3 -c 'import json, sys; "
+               SEARCH "--devices 4 --most 2 --runnable --json | python3 -c 'import json, sys; "
                       "print(len(json.load(sys.stdin)[\"ranked\"]))'");
-    assert_int_equal(cli_run(out, SEARCH "--devices 4 --most 99 --hardware h100-nvlink-ib"), 0);
+    assert_int_equal(cli_run(out, SEARCH "--devices 4 --most 999 --hardware h100-nvlink-ib"), 0);
     assert_null(strstr(out, "\nmore "));
     cli_expect(2, "--most has no effect without --search", "plan -m {g}/llama --most 4");
 }
@@ -98,6 +118,7 @@ static void test_refused(void **state)
     cli_expect(2, "\"reshard_after_forward\" is no text; valid: \"weights\", \"all\", \"none\"",
                "plan -m {g}/llama --rules {d}/bool.json");
     cli_expect(2, "no preset is called 'best'", SEARCH "--devices 2 --rules best");
+    cli_expect(2, "--rules auto finds rules for one mesh", SEARCH "--devices 2 --rules auto");
     cli_expect(2, "latency_limit is for prefill and decode", SEARCH "--devices 2 --latency-limit 1");
 }
 
@@ -157,6 +178,11 @@ static void test_inventory(void **state)
                                     "print(json.load(sys.stdin)[\"predicted\"][\"seconds\"])'"),
                      0);
     assert_string_equal(saved, on_two);
+    /* rules are found for these hosts, too: by the seconds that they are found with, they are planned */
+    cli_expect(0, "True\n",
+               "plan -m {g}/llama --batch 8 --seq 16 --mesh data=2,model=4 --rules auto --hardware h100-nvlink-ib "
+               "--inventory '2 hosts x 4' --json | python3 -c 'import json, sys; p = json.load(sys.stdin); "
+               "print(p[\"found\"][\"preset_seconds\"] > p[\"predicted\"][\"seconds\"] * 0.999)'");
     cli_expect(2, "16 devices on 2 hosts of 4; valid: at most 8 devices",
                "plan -m {g}/llama --mesh data=4,model=4 --seq 16 --batch 8 --hardware h100-nvlink-ib --inventory 2x4");
 }
@@ -166,16 +192,20 @@ static void test_notes(void **state)
 {
     char out[CLI_OUTPUT];
     (void)state;
-    cli_expect(0, "\nnote          on the default machine: only ratios mean something;", SEARCH "--devices 2");
-    cli_expect(0, "\nnote          on the default machine: only ratios mean something;",
+    cli_expect(0, "\nnote  on the default machine: only ratios mean something;", SEARCH "--devices 2");
+    cli_expect(0, "\nnote  on the default machine: only ratios mean something;",
                "plan -m {g}/llama --matrix --seq 16 --devices 2");
     assert_int_equal(cli_run(out, SEARCH "--devices 2 --hardware h200"), 0);
     assert_null(strstr(out, "only ratios"));
     cli_shell("touch {d}/there.json");
     cli_expect(0, "/there.json is replaced", SEARCH "--devices 2 --save {d}/there.json");
+    /* what other commands can use is saved: the best that runs */
+    cli_expect(0, "has the best that runs", SEARCH "--devices 4 --hardware h100-nvlink-ib --save {d}/runs.json");
+    cli_expect(0, "rules", "plan -m {g}/llama --batch 8 --seq 16 --rules {d}/runs.json");
+    cli_expect(1, "all that fits is planned, not run", SEARCH "--mesh pipe=2,data=2 --save {d}/none.json");
     cli_shell("ln -s /dev/full {d}/full.json");
     assert_int_equal(cli_run(out, SEARCH "--devices 2 --save {d}/full.json"), 1);
-    assert_non_null(strstr(out, "\nnot_searched "));
+    assert_non_null(strstr(out, "\nmesh "));
 }
 
 /* What is given is not searched, though it is the default. */

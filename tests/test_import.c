@@ -79,7 +79,7 @@ static void run_on(const char *name, const char *mesh, int split, bool no_patter
     if (clv_session_run(session, compiled, p.inputs, p.n_in, p.outputs, p.n_out, &err) != CLV_OK)
         fail_msg("%s on %s: %s", name, mesh, err.message);
     for (int i = 0; i < p.n_out; i++)
-        compare(name, mesh, &p, i, 1e-5);
+        compare(name, mesh, &p, i, p.type[i].dtype == CLV_BF16 ? 0x1p-6 : 1e-5);
     free_ports(&p);
     clv_session_free(session);
     clv_program_free(compiled);

@@ -163,8 +163,12 @@ static void check_against_brute_force(const clv_plan_options *given, double memo
         return;
     must(OPEN(&eight_a_host, "eight_a_host.json"), &err);
     base->compile.machine = eight_a_host;
-    const clv_plan_search_options how = {
-        .size = sizeof how, .base = base, .devices = 4, .memory_limit = memory_limit, .ranks_per_host = 2};
+    const clv_plan_search_options how = {.size = sizeof how,
+                                         .base = base,
+                                         .devices = 4,
+                                         .memory_limit = memory_limit,
+                                         .ranks_per_host = 2,
+                                         .runnable = true};
     clv_plan_search *found = search(&how);
     clv_plan_options as_priced = *base;
     clv_machine *two_a_host;
@@ -192,7 +196,8 @@ static void check_against_brute_force(const clv_plan_options *given, double memo
 
 static double memory_of_first(const clv_plan_options *base)
 {
-    const clv_plan_search_options how = {.size = sizeof how, .base = base, .devices = 4, .ranks_per_host = 2};
+    const clv_plan_search_options how = {
+        .size = sizeof how, .base = base, .devices = 4, .ranks_per_host = 2, .runnable = true};
     clv_plan_search *found = search(&how);
     double memory = candidate_at(found, 0).memory;
     clv_plan_search_free(found);
@@ -245,13 +250,14 @@ static void test_exhaustive(void **state)
     (void)state;
     static const double parts[] = {0.8, 0.6, 0.4};
     clv_plan_options base = base_of(&deep, CLV_PLAN_MODE_TRAIN, 6, 512);
-    clv_plan_search_options how = {.size = sizeof how, .base = &base, .devices = 6, .ranks_per_host = 3};
+    clv_plan_search_options how = {
+        .size = sizeof how, .base = &base, .devices = 6, .ranks_per_host = 3, .runnable = true};
     how.memory_limit = 0.6 * memory_of_first(&base);
     compare_with_exhaustive(&how);
     base = base_of(&deep, CLV_PLAN_MODE_TRAIN, 16, 512);
     base.compile.recompute = CLV_RECOMPUTE_SELECTIVE;
     base.compile.reshard_after_forward = true;
-    how = (clv_plan_search_options){.base = &base, .devices = 2};
+    how = (clv_plan_search_options){.base = &base, .devices = 2, .runnable = true};
     clv_plan_search *found = search(&how);
     const double memory = candidate_at(found, 0).memory;
     clv_plan_search_free(found);
@@ -348,7 +354,7 @@ static void test_software(void **state)
     must(clv_machine_open(&machine, "h100-nvlink-ib", "pytorch", &err), &err);
     clv_plan_options o = base_of(&small, CLV_PLAN_MODE_TRAIN, 8, 64);
     o.compile.machine = machine;
-    clv_plan_search *found = search(&(clv_plan_search_options){.base = &o, .devices = 2});
+    clv_plan_search *found = search(&(clv_plan_search_options){.base = &o, .devices = 2, .runnable = true});
     const clv_plan_candidate first = candidate_at(found, 0);
     o.mesh = first.mesh;
     o.rules = first.rules;
@@ -478,7 +484,7 @@ static void test_prime(void **state)
 {
     (void)state;
     const clv_plan_options base = base_of(&deep, CLV_PLAN_MODE_TRAIN, 14, 64);
-    clv_plan_search *found = search(&(clv_plan_search_options){.base = &base, .devices = 7});
+    clv_plan_search *found = search(&(clv_plan_search_options){.base = &base, .devices = 7, .runnable = true});
     for (int i = 0; i < clv_plan_search_count(found); i++)
         assert_int_equal(candidate_at(found, i).mesh->n_axes, 1);
     clv_plan_search_free(found);

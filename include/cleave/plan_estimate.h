@@ -71,6 +71,7 @@ typedef struct clv_plan_estimate {
     clv_plan_schedule schedule;
     clv_context_exchange exchange; /**< the fastest */
     int64_t layers;                /**< of the slowest stage */
+    int64_t time_stage;            /**< the slowest stage, from 0 */
     double in_flight;              /**< microbatches whose activations the largest stage keeps */
     int64_t memory_stage;          /**< the largest stage, from 0 */
     double bubble;                 /**< seconds that the slowest stage waits for others, in `predicted.seconds` */

@@ -1,5 +1,5 @@
 /** @file plan_search.h - searches meshes, rules and options for a number of devices, priced by the programs that would
- * run.
+ * run, or by estimates of what is planned, not run.
  *
  *   clv_plan_options base = {.size = sizeof base, .model = "llama-70b", .batch = 512, .seq = 8192, .dtype = CLV_BF16};
  *   base.compile.machine = machine;
@@ -23,14 +23,19 @@
  * microbatches from four and five; the ranked candidates, and those of the front that need more than nine tenths of
  * the limit, are then compiled with all layers.
  *
- * Not searched: an axis `expert`, and the axes that are planned, not run (cleave/plan_estimate.h).
+ * For a model's training step meshes with stages, context and experts are searched, too, priced by
+ * clv_plan_estimate_step: `can_run` is false of them, and `runnable` leaves them out. Pipe, context (up to 64), expert
+ * and model are any divisors of the devices with rules of ZeRO-1 and FSDP (with SP); schedules are 1F1B, interleaved
+ * and ZB-H1. Of stages fewer microbatches are taken to be faster up to some number, and slower from there on. Layouts
+ * that cannot be among the reported ones by a lower bound of their seconds are not priced. The best one that runs is
+ * always found and ranked, after `most` others if need be.
  *
  * Thread-safe; a clv_plan_search is immutable.
  */
 #ifndef CLEAVE_PLAN_SEARCH_H
 #define CLEAVE_PLAN_SEARCH_H
 
-#include "cleave/plan.h"
+#include "cleave/plan_estimate.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -60,6 +65,9 @@ typedef struct clv_plan_search_options {
     bool exhaustive;      /**< price every candidate */
     bool keep_recompute;  /**< do not search base->compile.recompute, though it be the default */
     bool keep_reshard_after_forward; /**< likewise */
+    bool runnable;                   /**< search what clv_plan_compile makes alone, not what is planned, not run */
+    clv_plan_schedule schedule;      /**< of all meshes with stages; DEFAULT: each but GPipe */
+    int64_t virtual_stages;          /**< likewise; 0: each number */
 } clv_plan_search_options;
 
 /** A candidate. Its pointers live as long as the clv_plan_search. */
@@ -71,15 +79,20 @@ typedef struct clv_plan_candidate {
     int64_t accumulate; /**< microbatches; at least 1 */
     clv_recompute recompute;
     clv_reshard_after_forward reshard_after_forward;
-    bool fits;           /**< memory and, if there is a limit, latency */
+    bool can_run; /**< false: planned, not run (cleave/plan_estimate.h); then the rules have a name alone */
+    clv_plan_schedule schedule; /**< of stages; DEFAULT: there are none */
+    int64_t virtual_stages;     /**< at least 1 */
+    bool fits;                  /**< memory and, if there is a limit, latency */
     int front;           /**< place on the front, from 1; 0: a faster candidate that fits needs as little memory */
     double memory;       /**< bytes of a rank */
     double seconds;      /**< of a step */
     double tokens_per_s; /**< of all ranks */
     double mfu;          /**< model flops utilisation, as clv_prediction.model_utilisation */
     double comm_share;   /**< exposed communication, as a fraction of the seconds */
-    const char *why;     /**< why it is not first, by the part of the seconds that grew most against the first: "11 %
-                          slower: +6.2 s weight gathers, network"; "" for the first */
+    double bubble_share; /**< what the slowest stage waits for others, likewise */
+    const char *why;     /**< why it is not first, by the part of the seconds that grew most against the first, with
+                          its bubble and memory: "11 % slower: +6.2 s weight gathers, network; memory -2.1 GiB"; "" for
+                          the first */
 } clv_plan_candidate;
 
 /** Searches. Free with clv_plan_search_free.

@@ -16,7 +16,8 @@ from .rules import Rules
 
 class Search:
     """Ranked layouts, and the front of time and memory. In ``candidates`` and ``front`` each is a dict; its mesh,
-    rules, batch, accumulate, recompute and reshard_after_forward are arguments of :func:`plan`."""
+    rules, batch, accumulate, recompute and reshard_after_forward are arguments of :func:`plan`, unless "can_run" is
+    False: these are planned, not run (stages with "schedule" and "virtual_stages", context)."""
 
     def __init__(self, found: Any) -> None:
         #: Of each layout the candidate with the most tokens/s that fits, best first; "why": what it lost by.
@@ -35,6 +36,9 @@ class Search:
     def save(self, path: Any, candidate: int = 0) -> None:
         """Writes mesh, rules and options of a candidate, for :func:`read_plan` and ``--rules`` of the command."""
         c = self.candidates[candidate]
+        if not c["can_run"]:
+            runs = [i for i, other in enumerate(self.candidates) if other["can_run"]]
+            raise ValueError(f"save: candidate {candidate} is planned, not run; valid: {runs or 'none of these'}")
         kept = _c.options(
             "clv_saved_plan", {name: c[name] for name in ("accumulate", "recompute", "reshard_after_forward")}, "save"
         )
@@ -55,16 +59,21 @@ def _options(c: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _schedule(c: Any) -> str | None:
+    return py_str(lib.clv_plan_schedule_name(c.schedule)) if c.schedule else None
+
+
 def _candidate(at: Any, found: Any, i: int) -> dict[str, Any]:
     c = _c.filled("clv_plan_candidate", at, found, i)
     mesh = Mesh(print_to_string(lib.clv_mesh_print, c.mesh))
-    return {"mesh": mesh, "rules": py_str(c.rules.name), **_c.fields(c), **_options(c)}
+    return {"mesh": mesh, "rules": py_str(c.rules.name), **_c.fields(c), **_options(c), "schedule": _schedule(c)}
 
 
 def plan_search(
     model: Any = None, mode: str | None = None, *, devices: int = 0, hosts: int = 0, ranks_per_host: int = 0,
     mesh: MeshLike = None, rules: str | None = None, memory_limit: float = 0.0, latency_limit: float = 0.0,
-    most: int = 0, exhaustive: bool = False, hardware: MachineLike = None, lora: Any = None, **options: Any,
+    most: int = 0, exhaustive: bool = False, runnable: bool = False, hardware: MachineLike = None, lora: Any = None,
+    **options: Any,
 ) -> Search:  # fmt: skip
     """Meshes, rules and options for a number of devices: ``plan_search("llama-70b", devices=64, batch=512, seq=8192,
     dtype="bf16", hardware="h100-nvlink-ib")``.
@@ -72,7 +81,8 @@ def plan_search(
     devices, or hosts times ranks_per_host (else the machine's); mesh and rules (a preset) restrict the search, and so
     do accumulate, recompute and reshard_after_forward. memory_limit: bytes of a rank (the machine's). latency_limit: of
     prefill and decode, seconds of a step within which the batch is searched for the most tokens/s. most: ranked layouts
-    (10). exhaustive: price every candidate. Further arguments are those of :func:`plan`.
+    (10). exhaustive: price every candidate. runnable: leave out what is planned, not run. Further arguments are those
+    of :func:`plan`.
     """
     found, machine, adapters = (None if mesh is None else as_mesh(mesh)), as_machine(hardware), _c.lora(lora)
     given = {"model": None if model is None else c_str(model, "a model"), "mode": mode, **options}
@@ -92,7 +102,7 @@ def plan_search(
             {
                 "devices": devices, "hosts": hosts, "ranks_per_host": ranks_per_host,
                 "memory_limit": float(memory_limit), "latency_limit": float(latency_limit), "most": most,
-                "exhaustive": exhaustive, "keep_recompute": "recompute" in options,
+                "exhaustive": exhaustive, "runnable": runnable, "keep_recompute": "recompute" in options,
                 "keep_reshard_after_forward": "reshard_after_forward" in options,
             },
             "plan_search", base=base.struct, rules=name,
@@ -103,14 +113,16 @@ def plan_search(
     return Search(ffi.gc(out[0], lib.clv_plan_search_free))
 
 
-def read_plan(path: Any, mesh: MeshLike = None) -> dict[str, Any]:
+def read_plan(path: Any, mesh: MeshLike = None, *, hosts: bool = False) -> dict[str, Any]:
     """What ``plan --search --save`` or :meth:`Search.save` wrote, as arguments of :func:`plan`: mesh (or that given),
-    rules, accumulate, recompute and reshard_after_forward."""
+    rules, accumulate, recompute and reshard_after_forward. hosts=True: with "hosts" and "ranks_per_host", for which it
+    was saved (0: any), as arguments of :func:`plan_search`."""
     saved = ffi.new("clv_saved_plan *")
     saved.size = ffi.sizeof("clv_saved_plan")
     check(lib.clv_saved_plan_read, saved, c_str(path, "a path"), NULL if mesh is None else as_mesh(mesh)._mesh)
     found = Mesh(print_to_string(lib.clv_mesh_print, ffi.addressof(saved, "mesh")))
-    return {"mesh": found, "rules": Rules(found, os.fspath(path)), **_options(saved)}
+    places = {"hosts": int(saved.hosts), "ranks_per_host": int(saved.ranks_per_host)} if hosts else {}
+    return {"mesh": found, "rules": Rules(found, os.fspath(path)), **_options(saved), **places}
 
 
 __all__ = ["Search", "plan_search", "read_plan"]

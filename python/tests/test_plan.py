@@ -313,10 +313,13 @@ def test_layers_refuse(rng):
 def test_search_equals_the_command(tmp_path):
     """The same candidates; what is saved is read by plan() and the command."""
     found = cleave.plan_search(
-        CONFIG, devices=4, batch=8, seq=64, hardware="h100-nvlink-ib", memory_limit=50e9
+        CONFIG, devices=4, batch=8, seq=64, hardware="h100-nvlink-ib", memory_limit=50e9, runnable=True
     )
     file = tmp_path / "best.json"
-    words = f"-m {CONFIG} --search --devices 4 --batch 8 --seq 64 --hardware h100-nvlink-ib --memory-limit 50GB --json"
+    words = (
+        f"-m {CONFIG} --search --devices 4 --batch 8 --seq 64 --hardware h100-nvlink-ib --memory-limit 50GB --runnable "
+        "--json"
+    )
     done = subprocess.run(
         [CLEAVE, "plan", *words.split(), "--save", file], check=True, capture_output=True, text=True
     )
@@ -334,7 +337,10 @@ def test_search_equals_the_command(tmp_path):
     assert plan.seconds == pytest.approx(found.candidates[0]["seconds"])
     assert plan.memory["total"] == pytest.approx(found.candidates[0]["memory"])
     kept = dict(recompute="none", reshard_after_forward="weights", accumulate=1)  # though they are the defaults
-    front = cleave.plan_search(CONFIG, devices=4, batch=8, seq=64, **kept).front
+    assert cleave.read_plan(file, hosts=True)["hosts"] == 0
+    planned = cleave.plan_search(CONFIG, devices=4, batch=8, seq=64, mesh="pipe=2,data=2", **kept).candidates[0]
+    assert not planned["can_run"] and planned["schedule"] and planned["bubble_share"] > 0
+    front = cleave.plan_search(CONFIG, devices=4, batch=8, seq=64, runnable=True, **kept).front
     assert all(c[name] == value for c in front for name, value in kept.items())
     with pytest.raises(ValueError, match="0 devices; valid: 1 to 100000"):
         cleave.plan_search(CONFIG)

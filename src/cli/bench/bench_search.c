@@ -170,7 +170,7 @@ static clv_status measure(clv_invocation *run, search_args *a, const clv_plan_se
 
 static clv_status search(clv_invocation *run, search_args *a, clv_error *err)
 {
-    clv_plan_search_options how = {.size = sizeof how, .every_layout = true, .exhaustive = true};
+    clv_plan_search_options how = {.size = sizeof how, .runnable = true, .every_layout = true, .exhaustive = true};
     clv_plan_options base;
     clv_mesh mesh;
     clv_job *job;

@@ -24,9 +24,8 @@ typedef struct plan_args {
     int64_t memory_limit; /* 0: none given */
     const char *show;
     bool all, collectives;
-    clv_plan_schedule schedule;
-    int64_t virtual_stages, offload_layers;
-    clv_plan_search_args search;
+    int64_t offload_layers;
+    clv_plan_search_args search; /* has --schedule and --virtual-stages, too */
 } plan_args;
 
 static bool parse(plan_args *a, clv_invocation *run)
@@ -40,9 +39,9 @@ static bool parse(plan_args *a, clv_invocation *run)
         CLV_OPT_FLAG("--collectives", &a->collectives, "list each collective, with its cause",
                      .conflicts_with = "--all, --show, --search, --matrix"),
         CLV_OPT_FLAG("--all", &a->all, "print all figures", .conflicts_with = "--show, --search, --matrix"),
-        CLV_OPT_ENUM("--schedule", &a->schedule, "gpipe|1f1b|interleaved|zero-bubble", clv_plan_schedule_name,
+        CLV_OPT_ENUM("--schedule", &a->search.schedule, "gpipe|1f1b|interleaved|zero-bubble", clv_plan_schedule_name,
                      "of the stages of an axis pipe (1f1b)"),
-        CLV_OPT_INT("--virtual-stages", &a->virtual_stages, 1, 1 << 20, "N",
+        CLV_OPT_INT("--virtual-stages", &a->search.virtual_stages, 1, 1 << 20, "N",
                     "runs of layers of each stage: interleaved schedule (1)"),
         CLV_OPT_INT("--offload-layers", &a->offload_layers, 1, 1 << 20, "N",
                     "layers whose activations wait in the host's memory (0)"),
@@ -268,8 +267,8 @@ static bool is_estimated(const plan_args *a)
     clv_mesh mesh;
     const char *text = a->plan.mesh.text;
     bool known = text && clv_mesh_option_parse(&mesh, text, NULL) == CLV_OK;
-    return clv_plan_needs_estimate(known ? &mesh : NULL, a->plan.plan.model, a->plan.software != NULL) || a->schedule ||
-           a->virtual_stages || a->offload_layers;
+    return clv_plan_needs_estimate(known ? &mesh : NULL, a->plan.plan.model, a->plan.software != NULL) ||
+           a->search.schedule || a->search.virtual_stages || a->offload_layers;
 }
 
 static clv_status estimate(clv_invocation *run, plan_args *a, clv_error *err)
@@ -278,8 +277,8 @@ static clv_status estimate(clv_invocation *run, plan_args *a, clv_error *err)
     const clv_plan_estimate_options how = {.size = sizeof how,
                                            .plan = &o->plan,
                                            .rules = o->mesh.sp ? "megatron-sp" : o->mesh.rules,
-                                           .schedule = a->schedule,
-                                           .virtual_stages = a->virtual_stages,
+                                           .schedule = a->search.schedule,
+                                           .virtual_stages = a->search.virtual_stages,
                                            .offload_layers = a->offload_layers};
     clv_plan_estimate found = {.size = sizeof found};
     if (a->show || a->collectives)

@@ -117,12 +117,17 @@ static clv_status read_rules(clv_mesh_option *o, clv_error *err)
     return clv_as_usage_error("--rules", status, &why, err);
 }
 
-clv_status clv_mesh_option_read(clv_mesh_option *o, clv_error *err)
+clv_status clv_mesh_option_read_mesh(clv_mesh_option *o, clv_error *err)
 {
     if (o->layouts)
         return clv_fail(err, CLV_EINVAL, "--layouts is for programs; a model is split by --rules");
     clv_mesh_option_read_file(o);
-    CLV_TRY(read_mesh(&o->mesh, o, err));
+    return read_mesh(&o->mesh, o, err);
+}
+
+clv_status clv_mesh_option_read(clv_mesh_option *o, clv_error *err)
+{
+    CLV_TRY(clv_mesh_option_read_mesh(o, err));
     return read_rules(o, err);
 }
 

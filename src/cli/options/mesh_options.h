@@ -59,6 +59,8 @@ void clv_mesh_option_read_file(clv_mesh_option *option);
 /* Sets the options of a training step that --rules FILE has and the command line has not; before or after
  * clv_mesh_option_read. accumulate NULL: not an option of the command. */
 void clv_mesh_option_apply_file(clv_mesh_option *option, clv_compile_options *compile, int64_t *accumulate);
+/* Fills option->mesh alone. */
+clv_status clv_mesh_option_read_mesh(clv_mesh_option *option, clv_error *err);
 /* Fills option->mesh (of --mesh, or model=N of -tp N) and option->axis_rules; with --rules auto option->found. */
 clv_status clv_mesh_option_read(clv_mesh_option *option, clv_error *err);
 /* Whether rules are searched: --rules auto, and no file has that name. */

@@ -84,7 +84,7 @@ const char *clv_options_of_program(const char *path, const char **what)
     return clv_is_imported(path)
                ? "--no-patterns, --layouts, --grad, --mesh, -tp, --hardware, --software, --comm-dtype, --overlap, "
                  "--max-implicit-bytes, --memory-limit, --collectives, --all, --show, --search, "
-                 "--devices, --most, --op, --dot, --json, --wide"
+                 "--devices, --most, --op, --dot, --stablehlo, --as, --out, --json, --wide"
                : NULL;
 }
 
@@ -137,8 +137,9 @@ static clv_status read_target(clv_plan_option *o, clv_error *err)
                         "--no-patterns has no effect on a model; it is for programs of StableHLO text");
     apply_file(o);
     o->mesh.workload = plan;
+    CLV_TRY(clv_mesh_option_read_mesh(&o->mesh, err));
+    CLV_TRY(set_hosts(o, err)); /* before rules are found for them */
     CLV_TRY(clv_mesh_option_read(&o->mesh, err));
-    CLV_TRY(set_hosts(o, err));
     plan->mesh = &o->mesh.mesh;
     plan->rules = o->mesh.rules ? &o->mesh.axis_rules : NULL;
     plan->sp = o->mesh.sp;

@@ -13,11 +13,13 @@ void clv_plan_candidate_add_options(clv_table *t, const clv_plan_candidate *c, b
         clv_table_int(t, "accumulate", c->accumulate);
         clv_table_text(t, "recompute", clv_recompute_name(c->recompute));
         clv_table_text(t, "reshard_after_forward", clv_reshard_after_forward_name(c->reshard_after_forward));
+        clv_table_text(t, "schedule", c->schedule ? clv_plan_schedule_name(c->schedule) : "none");
+        clv_table_int(t, "virtual_stages", c->virtual_stages > 1 ? c->virtual_stages : 1);
         return;
     }
     if (searched_batch)
         n += (size_t)snprintf(text + n, size - n, " --batch %lld", (long long)c->batch);
-    if (c->accumulate > 1)
+    if (c->accumulate > 1 || c->schedule) /* with stages the default is another one */
         n += (size_t)snprintf(text + n, size - n, " --accumulate %lld", (long long)c->accumulate);
     if (c->recompute)
         n += (size_t)snprintf(text + n, size - n, " --recompute %s", clv_recompute_name(c->recompute));
@@ -25,5 +27,9 @@ void clv_plan_candidate_add_options(clv_table *t, const clv_plan_candidate *c, b
         n += (size_t)snprintf(text + n, size - n, " %s",
                               c->reshard_after_forward == CLV_RESHARD_ALL ? "--reshard-after-forward"
                                                                           : "--keep-gathered");
+    if (c->virtual_stages > 1)
+        n += (size_t)snprintf(text + n, size - n, " --virtual-stages %lld", (long long)c->virtual_stages);
+    else if (c->schedule && c->schedule != CLV_SCHEDULE_1F1B)
+        n += (size_t)snprintf(text + n, size - n, " --schedule %s", clv_plan_schedule_name(c->schedule));
     clv_table_text(t, "options", n > 0 ? text + 1 : "");
 }

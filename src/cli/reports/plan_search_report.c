@@ -21,6 +21,7 @@ clv_status clv_plan_search_check(const clv_plan_search_args *a, bool auto_rules,
                           : a->latency_limit ? "--latency-limit"
                           : a->cost          ? "--cost"
                           : a->most          ? "--most"
+                          : a->runnable      ? "--runnable"
                                              : NULL;
     return a->search || a->matrix || !without ? CLV_OK
                                               : clv_fail(err, CLV_EINVAL, "%s has no effect without --search", without);
@@ -85,13 +86,23 @@ clv_status clv_plan_search_state_base(clv_plan_search_options *how, clv_plan_opt
 
 /* ---- the table ---- */
 
-static void add_notes(clv_table *t, const clv_plan_option *o)
+/* planned: what is listed may be planned, not run. */
+static void add_notes(clv_table *t, const clv_plan_option *o, bool planned)
 {
     clv_table_root(t);
     if (!o->hardware)
         clv_table_text(t, "note", "on the default machine: only ratios mean something; --hardware NAME has figures");
-    clv_table_text(t, "not_searched", "pipeline, context and expert parallelism");
+    if (planned)
+        clv_table_text(t, "runs", "no: planned, not run; --runnable leaves these out");
 }
+
+/* How candidates are listed. */
+typedef struct listing {
+    const clv_plan_search *found;
+    bool searched_batch, json;
+    bool planned; /* some of them are planned, not run */
+    double price; /* of a device's hour; 0: not given */
+} listing;
 
 /* Of 1e9 tokens; text has hundredths. */
 static double cost_of_tokens(const clv_plan_candidate *c, double price, bool json)
@@ -101,8 +112,7 @@ static double cost_of_tokens(const clv_plan_candidate *c, double price, bool jso
 }
 
 /* The columns of both lists. */
-static void add_candidate(clv_table *t, const clv_plan_candidate *c, const clv_plan_search_args *a, double price,
-                          bool ranked, bool json)
+static void add_candidate(clv_table *t, const clv_plan_candidate *c, const listing *list, bool ranked)
 {
     char mesh[CLV_MESH_TEXT];
     clv_mesh_print(mesh, sizeof mesh, c->mesh);
@@ -113,11 +123,17 @@ static void add_candidate(clv_table *t, const clv_plan_candidate *c, const clv_p
     clv_table_count(t, "tokens_per_s", c->tokens_per_s);
     clv_table_fraction(t, "mfu", c->mfu);
     clv_table_fraction(t, "comm_share", c->comm_share);
+    if (list->planned || list->json)
+        clv_table_fraction(t, "bubble_share", c->bubble_share);
+    if (list->json)
+        clv_table_bool(t, "can_run", c->can_run);
+    else if (list->planned)
+        clv_table_text(t, "runs", c->can_run ? "yes" : "no");
     if (ranked)
         c->front ? clv_table_int(t, "front", c->front) : clv_table_null(t, "front");
-    if (price > 0)
-        clv_table_real(t, "cost_per_1e9", cost_of_tokens(c, price, json));
-    clv_plan_candidate_add_options(t, c, a->latency_limit > 0, json);
+    if (list->price > 0)
+        clv_table_real(t, "cost_per_1e9", cost_of_tokens(c, list->price, list->json));
+    clv_plan_candidate_add_options(t, c, list->searched_batch, list->json);
     clv_table_text(t, "why", c->why);
 }
 
@@ -142,39 +158,55 @@ static void add_header(clv_table *t, const clv_plan_option *o, const clv_plan_se
 }
 
 /* Of the front those that need less memory by a tenth than the one before; all with --json. */
-static void add_front(clv_table *t, const clv_plan_search *found, const clv_plan_search_args *a, double price,
-                      bool json)
+static void add_front(clv_table *t, const listing *list)
 {
     double last = (double)INFINITY;
     clv_table_list(t, "front");
-    for (int i = 0; i < clv_plan_search_front_count(found); i++) {
+    for (int i = 0; i < clv_plan_search_front_count(list->found); i++) {
         clv_plan_candidate c = {.size = sizeof c};
-        clv_plan_search_front_at(found, i, &c, NULL);
-        if (!json && c.memory > 0.9 * last)
+        clv_plan_search_front_at(list->found, i, &c, NULL);
+        if (!list->json && c.memory > 0.9 * last)
             continue;
         last = c.memory;
         clv_table_row(t);
         clv_table_int(t, "front", c.front);
-        add_candidate(t, &c, a, price, false, json);
+        add_candidate(t, &c, list, false);
     }
 }
 
-static clv_table *make_table(const clv_plan_option *o, const clv_plan_search *found, const clv_plan_search_args *a,
-                             double price, bool json)
+/* The first ranked one that runs. */
+static bool find_runnable(clv_plan_candidate *c, int *at, const clv_plan_search *found)
+{
+    for (*at = 0; *at < clv_plan_search_count(found); ++*at)
+        if (clv_plan_search_at(found, *at, c, NULL) == CLV_OK && c->can_run)
+            return true;
+    return false;
+}
+
+static bool lists_planned(const clv_plan_search *found)
+{
+    clv_plan_candidate c = {.size = sizeof c};
+    for (int i = 0; i < clv_plan_search_count(found); i++)
+        if (clv_plan_search_at(found, i, &c, NULL) == CLV_OK && !c.can_run)
+            return true;
+    return false;
+}
+
+static clv_table *make_table(const clv_plan_option *o, const clv_plan_search_args *a, const listing *list)
 {
     clv_table *t = clv_table_new("ranked");
     clv_plan_candidate c = {.size = sizeof c};
-    for (int i = 0; i < clv_plan_search_count(found); i++) {
-        clv_plan_search_at(found, i, &c, NULL);
+    for (int i = 0; i < clv_plan_search_count(list->found); i++) {
+        clv_plan_search_at(list->found, i, &c, NULL);
         clv_table_row(t);
-        add_candidate(t, &c, a, price, true, json);
+        add_candidate(t, &c, list, true);
     }
-    add_front(t, found, a, price, json);
-    add_header(t, o, found, clv_mesh_rank_count(c.mesh));
+    add_front(t, list);
+    add_header(t, o, list->found, clv_mesh_rank_count(c.mesh));
     clv_table_root(t);
-    if (!json && clv_plan_search_count(found) == (a->most ? a->most : CLV_PLAN_SEARCH_MOST))
+    if (!list->json && clv_plan_search_count(list->found) >= (a->most ? a->most : CLV_PLAN_SEARCH_MOST))
         clv_table_text(t, "more", "--most N lists more layouts than these");
-    add_notes(t, o);
+    add_notes(t, o, list->planned && !list->json);
     return t;
 }
 
@@ -186,16 +218,23 @@ static clv_status make_matrix(clv_table **out, const clv_plan_option *o, const c
     info.ranks_per_host = how->ranks_per_host ? how->ranks_per_host : info.ranks_per_host;
     CLV_TRY(clv_decision_matrix_new(out, found, how->base, &info, json, err));
     add_header(*out, o, found, how->devices ? how->devices : how->hosts * how->ranks_per_host);
-    add_notes(*out, o);
+    add_notes(*out, o, false);
     return CLV_OK;
 }
 
 /* ---- */
 
+/* What --rules FILE of other commands can use: the best that runs. */
 static clv_status save(const clv_plan_search *found, const clv_plan_option *o, const char *path, clv_error *err)
 {
     clv_plan_candidate c = {.size = sizeof c};
-    CLV_TRY(clv_plan_search_at(found, 0, &c, err));
+    int at;
+    if (!find_runnable(&c, &at, found))
+        return clv_fail(err, CLV_EUNSUPPORTED,
+                        "--save %s: all that fits is planned, not run, so no command could use the file", path);
+    if (at > 0)
+        clv_log("note: %s has the best that runs, number %d of the list: those before are planned, not run", path,
+                at + 1);
     const clv_saved_plan plan = {.size = sizeof plan,
                                  .mesh = *c.mesh,
                                  .rules = *c.rules,
@@ -221,6 +260,10 @@ clv_status clv_plan_search_report(clv_invocation *run, clv_plan_option *o, const
     clv_plan_search *found;
     clv_mesh mesh;
     double price = 0;
+    if (clv_mesh_option_is_auto(&o->mesh))
+        return clv_fail(err, CLV_EINVAL,
+                        "--rules auto finds rules for one mesh, and --search takes a preset; valid: --search without "
+                        "--rules, then --rules auto with a --mesh that it lists");
     CLV_TRY(clv_plan_option_read(o, err));
     CLV_TRY(clv_plan_search_state_base(&how, &base, o, &mesh, err));
     if (a->cost)
@@ -229,13 +272,21 @@ clv_status clv_plan_search_report(clv_invocation *run, clv_plan_option *o, const
         return clv_fail(err, CLV_EINVAL, "%s needs --devices N, --inventory \"8 hosts x 8\"%s",
                         a->matrix ? "--matrix" : "--search", a->matrix ? "" : " or --mesh AXES");
     how.every_layout = a->matrix;
+    how.runnable = a->runnable;
+    how.schedule = a->schedule;
+    how.virtual_stages = a->virtual_stages;
     CLV_TRY(clv_plan_search_run(&found, &how, err));
     clv_status status = a->matrix ? make_matrix(&run->table, o, found, &how, run->format.json, err) : CLV_OK;
     clv_plan_candidate first = {.size = sizeof first};
     if (a->matrix && memory_limit > 0 && clv_plan_search_at(found, 0, &first, NULL) == CLV_OK && !first.fits)
         run->code = CLV_EXIT_FAILED; /* as that of a plan */
+    const listing list = {.found = found,
+                          .searched_batch = a->latency_limit > 0,
+                          .json = run->format.json,
+                          .planned = lists_planned(found),
+                          .price = price};
     if (!a->matrix)
-        run->table = make_table(o, found, a, price, run->format.json);
+        run->table = make_table(o, a, &list);
     if (status == CLV_OK && a->save)
         status = save(found, o, a->save, err);
     if (status != CLV_OK && run->table) { /* what was found is not lost with the file */

@@ -12,6 +12,9 @@ typedef struct clv_plan_search_args {
     const char *cost, *save;
     double latency_limit; /* 0: not given */
     int64_t most;         /* 0: not given */
+    bool runnable;
+    clv_plan_schedule schedule; /* of --schedule, which plan has without --search, too; as the next one */
+    int64_t virtual_stages;
 } clv_plan_search_args;
 
 #define CLV_PLAN_SEARCH_OPTIONS(a)                                                                                     \
@@ -31,6 +34,9 @@ typedef struct clv_plan_search_args {
             .conflicts_with = "--train, --forward, --grad"),                                                           \
         CLV_OPT_INT("--most", &(a)->most, 1, 100000, "N", "with --search: layouts that are listed (10)",               \
                     .conflicts_with = "--matrix", .advanced = true),                                                   \
+        CLV_OPT_FLAG("--runnable", &(a)->runnable,                                                                     \
+                     "with --search: leave out what is planned, not run: stages, context",                             \
+                     .conflicts_with = "--matrix"),                                                                    \
         CLV_OPT_STRING("--cost", &(a)->cost, "PRICE",                                                                  \
                        "with --search: of a device, 2.5/h; adds the price of 1e9 tokens"),                             \
         CLV_OPT_STRING("--save", &(a)->save, "FILE",                                                                   \

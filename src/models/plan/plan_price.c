@@ -191,12 +191,15 @@ clv_status clv_price_shape_read(clv_price_shape *out, const clv_plan_options *o,
     *out = (clv_price_shape){.heads = o->heads ? o->heads : CLV_PLAN_HEADS};
     if (!o->model)
         return CLV_OK;
+    clv_model_info info = {.size = sizeof info};
     CLV_TRY(clv_model_open(&model, o->model, &options, err));
+    (void)clv_model_get_info(model, &info, NULL);
     const clv_model_config *c = &model->config;
     *out = (clv_price_shape){.layers = c->layers,
                              .layers_repeat = !c->family->is_custom,
                              .bidirectional = c->bidirectional,
-                             .heads = c->heads};
+                             .heads = c->heads,
+                             .parameters = info.parameters};
     for (int64_t i = 1; i < c->layers; i++)
         out->layers_repeat &= clv_model_config_window(c, i) == clv_model_config_window(c, 0);
     clv_model_close(model);

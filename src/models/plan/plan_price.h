@@ -20,6 +20,11 @@ typedef enum clv_time_part {
     CLV_TIME_GRADIENTS_FAR,
     CLV_TIME_ACTIVATIONS, /* of tensor and sequence parallelism, and resharding */
     CLV_TIME_ACTIVATIONS_FAR,
+    /* of what is planned, not run */
+    CLV_TIME_BUBBLE,
+    CLV_TIME_SENDS,   /* between stages */
+    CLV_TIME_CONTEXT, /* exchanges along the sequence */
+    CLV_TIME_EXPERTS, /* all-to-alls between experts */
     CLV_TIME_COUNT
 } clv_time_part;
 
@@ -39,6 +44,7 @@ typedef struct clv_price_shape {
     bool layers_repeat; /* its layers are identical */
     bool bidirectional;
     int64_t heads;
+    int64_t parameters;          /* of a model */
     clv_reshard_cache *reshards; /* as in clv_compile_with_plans; NULL: none */
 } clv_price_shape;
 

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "models/config/model_config.h"
 #include "models/plan/axes/context.h"
+#include "models/plan/axes/estimate.h"
 #include "models/plan/axes/mesh_parts.h"
 #include "models/plan/axes/moe_cost.h"
 #include "models/plan/axes/pipeline.h"
@@ -21,7 +22,7 @@
 #include "nn/axis_rules.h"
 #include "program/program.h"
 
-typedef struct estimate {
+struct clv_estimate {
     clv_plan_estimate_options how;
     clv_plan_options plan; /* of a stage: its mesh, its rules, its part of the sequence */
     clv_axis_rules rules;
@@ -36,7 +37,9 @@ typedef struct estimate {
     double send;                  /* seconds of a message to the next stage */
     double expert, expert_hidden; /* seconds of all-to-alls of a layer, in a microbatch */
     double offload;               /* seconds of copies of all layers, likewise */
-} estimate;
+};
+
+typedef struct clv_estimate estimate;
 
 /* ---- what is asked for ---- */
 
@@ -145,7 +148,7 @@ static clv_status set_pipeline(estimate *e, clv_error *err)
                                  .stages = stages,
                                  .virtual_stages = v,
                                  .microbatches = e->plan.accumulate,
-                                 .layers = e->model.layers};
+                                 .layers = e->model.layers + e->moe.mtp_layers};
     return CLV_OK;
 }
 
@@ -367,15 +370,17 @@ static clv_status add_time(clv_plan_estimate *out, const estimate *e, clv_error 
 {
     const int64_t stages = e->pipeline.stages;
     int64_t slowest = 0;
-    clv_stage_time *time = calloc(CLV_MAX_LAYERS, sizeof *time);
+    const size_t n = stages > 0 && stages < CLV_MAX_LAYERS ? (size_t)stages : CLV_MAX_LAYERS;
+    clv_stage_time *time = calloc(n, sizeof *time);
     if (!time)
-        return clv_fail_memory(err, "the stages of a plan", CLV_MAX_LAYERS * sizeof *time);
+        return clv_fail_memory(err, "the stages of a plan", n * sizeof *time);
     for (int64_t s = 0; s < stages; s++) {
         time[s] = time_of(e, s);
         if (time[s].forward + time[s].backward > time[slowest].forward + time[slowest].backward)
             slowest = s;
     }
     out->bubble = clv_pipeline_bubble(&e->pipeline, time);
+    out->time_stage = slowest;
     free(time);
     add_step(out, e, slowest);
     add_oversubscription(out, e);
@@ -457,12 +462,11 @@ static clv_status read_cost(estimate *e, clv_error *err)
     e->expert_hidden = cost.hidden;
     /* layers that predict further tokens are one more of the others, with a head each */
     const double further = (double)e->moe.mtp_layers;
-    e->pipeline.layers += e->moe.mtp_layers;
     e->cost.head_micro = clv_figures_combine(&e->cost.head_micro, 1 + further, &e->cost.head_micro, 0);
     return CLV_OK;
 }
 
-static clv_status estimate_stages(clv_plan_estimate *out, estimate *e, clv_error *err)
+static clv_status read_stages(estimate *e, clv_error *err)
 {
     CLV_TRY(clv_mesh_parts_read(&e->mesh, e->plan.mesh, err));
     CLV_TRY(read_model(e, err));
@@ -478,15 +482,22 @@ static clv_status estimate_stages(clv_plan_estimate *out, estimate *e, clv_error
     CLV_TRY(read_cost(e, err));
     set_send(e);
     set_context(e);
-    CLV_TRY(set_offload(e, err));
-    out->model = e->model;
-    out->active_parameters = e->moe.family ? clv_moe_active_parameters(&e->moe) : e->model.parameters;
-    out->experts = e->moe.experts;
-    out->stages = e->pipeline.stages;
-    out->virtual_stages = e->pipeline.virtual_stages;
-    out->microbatches = e->pipeline.microbatches;
-    out->schedule = e->pipeline.stages > 1 ? e->pipeline.schedule : CLV_SCHEDULE_DEFAULT;
-    out->exchange = e->context.exchange;
+    return set_offload(e, err);
+}
+
+static clv_status price_stages(clv_plan_estimate *out, const estimate *e, clv_error *err)
+{
+    *out = (clv_plan_estimate){.model = e->model,
+                               .active_parameters =
+                                   e->moe.family ? clv_moe_active_parameters(&e->moe) : e->model.parameters,
+                               .experts = e->moe.experts,
+                               .stages = e->pipeline.stages,
+                               .virtual_stages = e->pipeline.virtual_stages,
+                               .microbatches = e->pipeline.microbatches,
+                               .schedule = e->pipeline.stages > 1 ? e->pipeline.schedule : CLV_SCHEDULE_DEFAULT,
+                               .exchange = e->context.exchange,
+                               .predicted.size = sizeof out->predicted,
+                               .parts.size = sizeof out->parts};
     add_memory(out, e);
     return add_time(out, e, err);
 }
@@ -534,27 +545,119 @@ static clv_status estimate_program(clv_plan_estimate *out, estimate *e, clv_erro
     return status;
 }
 
+/* The options as given, checked. */
+static clv_status read_options(estimate *e, const clv_plan_estimate_options *options, const char *call, clv_error *err)
+{
+    static const clv_mesh alone = {0};
+    CLV_TRY(clv_options_copy_in(&e->how, sizeof e->how, sizeof e->how, options, call, err));
+    CLV_TRY(clv_require(e->how.plan != NULL, call, "a plan", err));
+    CLV_TRY(clv_plan_parse_options(&e->plan, e->how.plan, call, err));
+    e->plan.mesh = e->plan.mesh ? e->plan.mesh : &alone;
+    CLV_TRY(check_plan(&e->plan, err));
+    e->plan.compile.explain = NULL;
+    e->plan.compile.keep_decisions = false;
+    return CLV_OK;
+}
+
 clv_status clv_plan_estimate_step(clv_plan_estimate *out, const clv_plan_estimate_options *options, clv_error *err)
 {
     static const char call[] = "clv_plan_estimate_step";
-    static const clv_mesh alone = {0};
     estimate e = {0};
-    clv_plan_estimate result = {.model.size = sizeof result.model,
-                                .predicted.size = sizeof result.predicted,
-                                .parts.size = sizeof result.parts};
-    CLV_TRY(clv_require(out && options, call, "out and options", err));
-    CLV_TRY(clv_options_copy_in(&e.how, sizeof e.how, sizeof e.how, options, call, err));
-    CLV_TRY(clv_require(e.how.plan != NULL, call, "a plan", err));
-    CLV_TRY(clv_plan_parse_options(&e.plan, e.how.plan, call, err));
-    e.plan.mesh = e.plan.mesh ? e.plan.mesh : &alone;
-    CLV_TRY(check_plan(&e.plan, err));
-    e.plan.compile.explain = NULL;
-    e.plan.compile.keep_decisions = false;
+    clv_plan_estimate result = {.predicted.size = sizeof result.predicted};
     clv_moe_config config = {0};
+    CLV_TRY(clv_require(out && options, call, "out and options", err));
+    CLV_TRY(read_options(&e, options, call, err));
     const bool asks = e.how.schedule != CLV_SCHEDULE_DEFAULT || e.how.virtual_stages > 1 || e.how.offload_layers;
-    if (clv_mesh_has_planned_axes(e.plan.mesh) || has_experts(&config, e.plan.model) || asks)
-        CLV_TRY(estimate_stages(&result, &e, err));
-    else
+    if (clv_mesh_has_planned_axes(e.plan.mesh) || has_experts(&config, e.plan.model) || asks) {
+        CLV_TRY(read_stages(&e, err));
+        CLV_TRY(price_stages(&result, &e, err));
+    } else {
         CLV_TRY(estimate_program(&result, &e, err));
+    }
     return clv_struct_copy_out(out, sizeof result, sizeof result, &result, call, err);
+}
+
+/* ---- in two parts ---- */
+
+clv_status clv_estimate_new(clv_estimate **out, const clv_plan_estimate_options *options, clv_error *err)
+{
+    clv_estimate *e = calloc(1, sizeof *e);
+    if (!e)
+        return clv_fail_memory(err, "an estimate", sizeof *e);
+    clv_status status = read_options(e, options, "clv_plan_estimate_step", err);
+    if (status == CLV_OK) {
+        e->how.schedule = CLV_SCHEDULE_DEFAULT;
+        e->how.virtual_stages = 0;
+        status = read_stages(e, err);
+    }
+    if (status == CLV_OK)
+        *out = e;
+    else
+        clv_estimate_free(e);
+    return status;
+}
+
+void clv_estimate_free(clv_estimate *e)
+{
+    free(e);
+}
+
+clv_status clv_estimate_price(clv_plan_estimate *out, const clv_estimate *read, clv_plan_schedule schedule,
+                              int64_t virtual_stages, clv_error *err)
+{
+    clv_estimate e = *read;
+    e.how.schedule = schedule;
+    e.how.virtual_stages = virtual_stages;
+    CLV_TRY(set_pipeline(&e, err));
+    return price_stages(out, &e, err);
+}
+
+/* Whether groups over the axis, if the mesh has it, leave a host. */
+static bool crosses(const estimate *e, const char *name)
+{
+    const int axis = clv_mesh_find_name(&e->links.mesh, name, (int)strlen(name));
+    if (axis < 0)
+        return false;
+    const clv_subaxis whole = clv_mesh_whole_axis(&e->links.mesh, axis);
+    return clv_cost_crosses_hosts(&e->links, &whole, 1);
+}
+
+void clv_estimate_parts(clv_price *out, const clv_estimate *e, const clv_plan_estimate *priced)
+{
+    const clv_figures micro = micro_of(e, priced->time_stage), step = step_of(e, priced->time_stage);
+    const clv_figures all = clv_figures_combine(&micro, (double)e->pipeline.microbatches, &step, 1);
+    const double programs = all.at[CLV_FIGURE_SECONDS] - all.at[CLV_FIGURE_COMMUNICATION];
+    const clv_prediction *p = &priced->predicted;
+    const double ops = p->seconds - p->communication - priced->bubble;
+    const int data = crosses(e, "data") || crosses(e, "context") || crosses(e, "expert");
+    const int model = crosses(e, "model");
+    double *part = out->part;
+    *out = (clv_price){.memory = (double)priced->memory.total,
+                       .seconds = p->seconds,
+                       .communication = p->communication,
+                       .model_seconds = p->model_utilisation * p->seconds};
+    part[CLV_TIME_RECOMPUTED] = programs > 0 ? ops * all.at[CLV_FIGURE_RECOMPUTED] / programs : 0;
+    part[CLV_TIME_OTHER_OPS] = programs > 0 ? ops * all.at[CLV_FIGURE_ELEMENTWISE] / programs : 0;
+    part[CLV_TIME_PRODUCTS] = ops - part[CLV_TIME_RECOMPUTED] - part[CLV_TIME_OTHER_OPS];
+    for (int i = 0; i < CLV_PURPOSE_COUNT; i++) {
+        const bool gradients = i == CLV_PURPOSE_GRADIENT_REDUCTION || i == CLV_PURPOSE_SCALAR;
+        const int to = i == CLV_PURPOSE_WEIGHT_GATHER ? CLV_TIME_WEIGHTS + data
+                       : gradients                    ? CLV_TIME_GRADIENTS + data
+                                                      : CLV_TIME_ACTIVATIONS + model;
+        part[to] += priced->parts.communication[i];
+    }
+    part[CLV_TIME_BUBBLE] = priced->bubble;
+    part[CLV_TIME_SENDS] = priced->send;
+    part[CLV_TIME_CONTEXT] = priced->context;
+    part[CLV_TIME_EXPERTS] = priced->expert;
+}
+
+clv_estimate_micro clv_estimate_microbatch(const clv_estimate *e)
+{
+    const clv_figures *layer = &e->cost.layer_micro, *step = &e->cost.layer_step;
+    const double gradients = fmax(step->at[CLV_FIGURE_GRADIENTS], 0);
+    return (clv_estimate_micro){.layer = layer->at[CLV_FIGURE_SECONDS] + e->attention + e->context.exposed + e->expert,
+                                .head = e->cost.head_micro.at[CLV_FIGURE_SECONDS],
+                                .kept = fmax(step->at[CLV_FIGURE_REGION] - gradients - gathered_weights(e), 0),
+                                .gradients = gradients};
 }

@@ -45,6 +45,7 @@ static void add_ops(clv_figures *f, const clv_program *program, const clv_machin
         bool attends = at->op && strncmp(at->op->def->name, "attention", strlen("attention")) == 0;
         f->at[CLV_FIGURE_FORWARD] += at->backward || at->update ? 0 : seconds;
         f->at[CLV_FIGURE_RECOMPUTED] += at->recomputed ? seconds : 0;
+        f->at[CLV_FIGURE_ELEMENTWISE] += at->op && !at->recomputed && !at->op->def->counts_flops ? seconds : 0;
         f->at[CLV_FIGURE_ATTENTION] += attends ? seconds : 0;
         f->at[CLV_FIGURE_ATTENTION_FORWARD] += attends && !at->backward ? seconds : 0;
         if (attends && !at->recomputed)

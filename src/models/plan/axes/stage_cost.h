@@ -16,6 +16,7 @@ typedef enum clv_stage_figure {
     CLV_FIGURE_OVERLAPPED,
     CLV_FIGURE_FORWARD,           /* of them: the forward pass */
     CLV_FIGURE_RECOMPUTED,        /* ops that the backward pass repeats */
+    CLV_FIGURE_ELEMENTWISE,       /* ops that are no products */
     CLV_FIGURE_ATTENTION,         /* attention alone, without its projections */
     CLV_FIGURE_ATTENTION_FORWARD, /* of it: the forward pass */
     CLV_FIGURE_FLOPS,

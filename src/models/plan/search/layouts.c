@@ -1,18 +1,11 @@
-/* search_layouts.c - the layouts that a plan search considers: meshes of so many ranks, with the presets that fit them.
- */
-#include "models/plan/search_layouts.h"
+/* layouts.c - the layouts that a plan search considers: meshes of so many ranks, with the presets that fit them. */
+#include "models/plan/search/layouts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-
-typedef struct layout_list {
-    int n, capacity;
-    clv_search_layout *item;
-    clv_error refused; /* why the first preset did not fit a mesh */
-} layout_list;
 
 /* The product of the axes that split a logical axis. */
 static int64_t ranks_over(const clv_mesh *mesh, const clv_axis_rules *rules, clv_logical_axis name)
@@ -45,7 +38,7 @@ static bool same_rules(const clv_axis_rules *a, const clv_axis_rules *b)
 }
 
 /* Whether another preset gives this step the same layouts. */
-static bool is_listed(const layout_list *list, const clv_search_space *space, const clv_search_layout *layout)
+static bool is_listed(const clv_layout_list *list, const clv_search_space *space, const clv_search_layout *layout)
 {
     const clv_axis_rules rules = effective_rules(space, &layout->rules);
     for (int i = 0; i < list->n; i++) {
@@ -56,22 +49,8 @@ static bool is_listed(const layout_list *list, const clv_search_space *space, co
     return false;
 }
 
-static clv_status append(layout_list *list, const clv_search_layout *layout, clv_error *err)
-{
-    if (list->n == list->capacity) {
-        int capacity = list->capacity ? 2 * list->capacity : 64;
-        clv_search_layout *more = realloc(list->item, (size_t)capacity * sizeof *more);
-        if (!more)
-            return clv_fail_memory(err, "the layouts of a search", (size_t)capacity * sizeof *more);
-        list->item = more;
-        list->capacity = capacity;
-    }
-    list->item[list->n++] = *layout;
-    return CLV_OK;
-}
-
 /* Every preset, or the one that is asked for, on a mesh. */
-static clv_status add_mesh(layout_list *list, const clv_search_space *space, const clv_mesh *mesh, clv_error *err)
+static clv_status add_mesh(clv_layout_list *list, const clv_search_space *space, const clv_mesh *mesh, clv_error *err)
 {
     for (int i = 0; clv_axis_rules_preset_name(i); i++) {
         clv_search_layout layout = {.mesh = *mesh};
@@ -85,7 +64,7 @@ static clv_status add_mesh(layout_list *list, const clv_search_space *space, con
         if (layout.rows > space->batch || ranks_over(mesh, &layout.rules, CLV_HEADS) > space->shape.heads)
             continue;
         if (!is_listed(list, space, &layout) && (space->devices > 1 || list->n == 0))
-            CLV_TRY(append(list, &layout, err));
+            CLV_TRY(clv_layout_list_append(list, &layout, err));
     }
     return CLV_OK;
 }
@@ -105,7 +84,7 @@ static clv_mesh mesh_of(const char *outer, int64_t outer_size, const char *inner
     return mesh;
 }
 
-static clv_status add_sizes(layout_list *list, const clv_search_space *space, int64_t a, int64_t b, clv_error *err)
+static clv_status add_sizes(clv_layout_list *list, const clv_search_space *space, int64_t a, int64_t b, clv_error *err)
 {
     clv_mesh mesh = mesh_of("data", a, "model", b);
     CLV_TRY(add_mesh(list, space, &mesh, err));
@@ -121,6 +100,30 @@ static clv_status add_sizes(layout_list *list, const clv_search_space *space, in
     return add_mesh(list, space, &mesh, err);
 }
 
+/* Data ranks that share the experts, where the family runs. */
+static clv_status add_experts(clv_layout_list *list, const clv_search_space *space, int64_t rest, int64_t model,
+                              clv_error *err)
+{
+    for (int64_t expert = 2; expert <= space->experts && expert <= rest; expert++) {
+        if (rest % expert != 0 || space->experts % expert != 0)
+            continue;
+        clv_mesh mesh = mesh_of("data", rest / expert, "expert", expert);
+        const clv_mesh inner = mesh_of("model", model, "", 1);
+        if (model > 1)
+            mesh.axis[mesh.n_axes++] = inner.axis[0];
+        CLV_TRY(add_mesh(list, space, &mesh, err));
+    }
+    return CLV_OK;
+}
+
+static bool is_preset(const char *rules)
+{
+    for (int i = 0; clv_axis_rules_preset_name(i); i++)
+        if (strcmp(rules, clv_axis_rules_preset_name(i)) == 0)
+            return true;
+    return false;
+}
+
 static clv_status fail_unknown_preset(const char *name, clv_error *err)
 {
     char names[256] = "";
@@ -131,10 +134,8 @@ static clv_status fail_unknown_preset(const char *name, clv_error *err)
                     names);
 }
 
-static clv_status fail_empty(const clv_search_space *space, const layout_list *list, clv_error *err)
+static clv_status fail_empty(const clv_search_space *space, const clv_layout_list *list, clv_error *err)
 {
-    if (space->rules && !list->refused.code)
-        return fail_unknown_preset(space->rules, err);
     if ((space->rules || space->base->mesh) && list->refused.code)
         return clv_fail(err, list->refused.code, "%s", list->refused.message);
     return clv_fail(
@@ -144,20 +145,27 @@ static clv_status fail_empty(const clv_search_space *space, const layout_list *l
         (long long)space->devices, (long long)space->batch, (long long)space->shape.heads);
 }
 
-static clv_status list_all(layout_list *list, const clv_search_space *space, clv_error *err)
+static clv_status list_programs(clv_layout_list *list, const clv_search_space *space, clv_error *err)
 {
     if (space->base->mesh)
         return add_mesh(list, space, space->base->mesh, err);
-    for (int64_t model = 1; model <= space->devices; model++)
-        if (space->devices % model == 0)
-            CLV_TRY(add_sizes(list, space, space->devices / model, model, err));
+    for (int64_t model = 1; model <= space->devices; model++) {
+        if (space->devices % model != 0)
+            continue;
+        CLV_TRY(add_sizes(list, space, space->devices / model, model, err));
+        CLV_TRY(add_experts(list, space, space->devices / model, model, err));
+    }
     return CLV_OK;
 }
 
 clv_status clv_search_layouts_list(clv_search_layout **out, int *n, const clv_search_space *space, clv_error *err)
 {
-    layout_list list = {0};
-    clv_status status = list_all(&list, space, err);
+    clv_layout_list list = {0};
+    if (space->rules && !is_preset(space->rules))
+        return fail_unknown_preset(space->rules, err);
+    clv_status status = space->programs ? list_programs(&list, space, err) : CLV_OK;
+    if (status == CLV_OK && space->planned)
+        status = clv_layout_list_add_planned(&list, space, err);
     if (status == CLV_OK && list.n == 0)
         status = fail_empty(space, &list, err);
     if (status != CLV_OK) {

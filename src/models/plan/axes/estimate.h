@@ -1,0 +1,33 @@
+/* estimate.h - clv_plan_estimate_step in two parts, for searches: what layers and the head cost is found once, and
+ * priced with any schedule.
+ */
+#ifndef CLEAVE_MODELS_PLAN_AXES_ESTIMATE_H
+#define CLEAVE_MODELS_PLAN_AXES_ESTIMATE_H
+
+#include "cleave/plan_estimate.h"
+#include "models/plan/plan_price.h"
+
+/* A model's training step on the ranks of a stage; immutable. */
+typedef struct clv_estimate clv_estimate;
+
+/* Whatever the mesh's axes. The schedule of the options is not read. Free with clv_estimate_free.
+ * @return as clv_plan_estimate_step */
+clv_status clv_estimate_new(clv_estimate **out, const clv_plan_estimate_options *options, clv_error *err);
+void clv_estimate_free(clv_estimate *estimate);
+
+/* The step by a schedule; sizes in *out are set. virtual_stages 0: 1.
+ * @return CLV_EINVAL as clv_plan_estimate_step */
+clv_status clv_estimate_price(clv_plan_estimate *out, const clv_estimate *estimate, clv_plan_schedule schedule,
+                              int64_t virtual_stages, clv_error *err);
+/* The same figures by the parts of other prices, all communication exposed. */
+void clv_estimate_parts(clv_price *out, const clv_estimate *estimate, const clv_plan_estimate *priced);
+/* What a microbatch takes of the ranks of a stage: no update, no bubble. */
+typedef struct clv_estimate_micro {
+    double layer, head; /* seconds */
+    double kept;        /* bytes of activations that a layer keeps */
+    double gradients;   /* bytes of a layer's */
+} clv_estimate_micro;
+
+clv_estimate_micro clv_estimate_microbatch(const clv_estimate *estimate);
+
+#endif
