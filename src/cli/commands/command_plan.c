@@ -261,6 +261,8 @@ static bool is_estimated(const plan_args *a)
     clv_mesh mesh;
     const char *text = a->plan.mesh.text;
     bool known = text && clv_mesh_option_parse(&mesh, text, NULL) == CLV_OK;
+    for (int i = 0; known && (a->show || a->collectives) && i < mesh.n_axes; i++) /* of the program, which runs */
+        mesh.axis[i].size = strcmp(mesh.axis[i].name, "pipe") == 0 ? 1 : mesh.axis[i].size;
     return clv_plan_needs_estimate(known ? &mesh : NULL, a->plan.plan.model, a->plan.software != NULL) || a->schedule ||
            a->virtual_stages;
 }
@@ -275,7 +277,7 @@ static clv_status estimate(clv_invocation *run, plan_args *a, clv_error *err)
                                            .virtual_stages = a->virtual_stages};
     clv_plan_estimate found = {.size = sizeof found};
     if (a->show || a->collectives)
-        return clv_fail(err, CLV_EINVAL, "%s: stages, context and experts are planned, not run; valid: --all, --json",
+        return clv_fail(err, CLV_EINVAL, "%s: context, virtual stages and experts are estimated; valid: --all, --json",
                         a->show ? "--show" : "--collectives");
     CLV_TRY(clv_plan_option_read(o, err));
     clv_status status = clv_mesh_option_parse(&o->mesh.mesh, o->mesh.text ? o->mesh.text : "model=1", err);
