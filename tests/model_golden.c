@@ -301,16 +301,24 @@ void golden_run_on(const golden *g, const char *mesh_text, const char *rules)
     free_built(&b);
 }
 
-/* Meshes with an axis of experts. */
-typedef struct expert_mesh {
+typedef struct ruled_mesh {
     const char *mesh, *rules;
-} expert_mesh;
+} ruled_mesh;
 
-static const expert_mesh expert_meshes[] = {
+/* Meshes with an axis of experts. */
+static const ruled_mesh expert_meshes[] = {
     {"data=1,expert=2", "dp"},        {"data=1,expert=3", "dp"},
     {"expert=4,model=1", "megatron"}, {"data=2,expert=2", "dp"},
     {"expert=2,model=2", "megatron"}, {"model=2,expert=3", "megatron-sp"},
     {"data=2,expert=2", "fsdp"},      {"data=2,expert=2,model=2", "fsdp+megatron-sp"},
+};
+
+/* Meshes with pipeline stages; the models have 2 layers or more. */
+static const ruled_mesh stage_meshes[] = {
+    {"pipe=2,model=1", "megatron"},
+    {"pipe=2,model=3", "megatron-sp"},
+    {"data=2,pipe=2", "fsdp"},
+    {"model=2,pipe=2", "megatron"},
 };
 
 /* Their number for a model: 0 without experts. */
@@ -333,6 +341,9 @@ void golden_run(const char *name)
     }
     if (sweep_takes_thinned(3))
         golden_run_on(g, "X=2,Y=2", "gspmd-2d");
+    for (size_t i = 0; i < sizeof stage_meshes / sizeof *stage_meshes; i++)
+        if (g->model.layers > 1 && sweep_takes_thinned(2))
+            golden_run_on(g, stage_meshes[i].mesh, stage_meshes[i].rules);
     for (size_t i = 0; i < expert_mesh_count(g); i++)
         golden_run_on(g, expert_meshes[i].mesh, expert_meshes[i].rules);
     golden_close(g);

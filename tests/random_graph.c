@@ -108,6 +108,34 @@ static clv_mesh mesh_of(random_maker *m)
     return mesh;
 }
 
+/* A third of the meshes have stages, on the first axis or the last, which layouts do not use. */
+static void add_stages(random_maker *m, clv_mesh *mesh)
+{
+    const uint64_t how = mix(m->spec->seed ^ 0x5741);
+    const int at = how / 4 % 2 ? mesh->n_axes : 0;
+    m->n_axes = mesh->n_axes;
+    m->stage_axis = -1;
+    if (how % 3 != 0 || (m->spec->without & RANDOM_STAGES))
+        return;
+    for (int a = mesh->n_axes; a > at; a--)
+        mesh->axis[a] = mesh->axis[a - 1];
+    mesh->axis[at] = (clv_axis){.name = "pipe", .size = clv_mesh_rank_count(mesh) > 8 ? 2 : 2 + (int64_t)(how / 8 % 3)};
+    mesh->n_axes++;
+    m->first_axis = at == 0;
+    m->stage_axis = at;
+}
+
+/* Of the ops of a slot: any stage, or none. */
+static void set_stage(random_maker *m)
+{
+    const clv_mesh *mesh = &m->out->mesh;
+    if (m->stage_axis < 0)
+        return;
+    const uint64_t stages = (uint64_t)mesh->axis[m->stage_axis].size;
+    const uint64_t drawn = mix(m->spec->seed * 64 + (uint64_t)m->slot + m->layouts_seed * 977) % (stages + 1);
+    clv_graph_set_stage(m->graph, "pipe", (int)drawn - 1);
+}
+
 /* An axis as sub-axes that make it up, major to minor. */
 static int pieces_of(random_maker *m, int axis, clv_subaxis *out)
 {
@@ -141,10 +169,10 @@ static void align_cuts(random_maker *m, clv_layout *layout, const clv_type *type
 clv_layout random_layout(random_maker *m, const clv_type *type)
 {
     clv_layout layout = clv_layout_replicated(type->rank);
-    int n_axes = m->out->mesh.n_axes, first = (int)draw(&m->layouts, n_axes);
+    int n_axes = m->n_axes, first = (int)draw(&m->layouts, n_axes);
     for (int i = 0; i < n_axes; i++) {
         clv_subaxis piece[8];
-        int n = pieces_of(m, (i + first) % n_axes, piece);
+        int n = pieces_of(m, m->first_axis + (i + first) % n_axes, piece);
         for (int p = 0; p < n; p++) {
             int d = (int)draw(&m->layouts, type->rank + 1);
             if (d < type->rank && !(m->spec->plain >> m->slot & 1))
@@ -158,7 +186,7 @@ clv_layout random_layout(random_maker *m, const clv_type *type)
 clv_layout random_cut(random_maker *m, const clv_type *type, int d)
 {
     clv_layout layout = clv_layout_replicated(type->rank);
-    for (int a = 0; a < m->out->mesh.n_axes; a++)
+    for (int a = m->first_axis; a < m->first_axis + m->n_axes; a++)
         if (draw(&m->layouts, 2) == 0 && !(m->spec->plain >> m->slot & 1))
             clv_layout_shard_dim(&layout, &m->out->mesh, d, clv_mesh_whole_axis(&m->out->mesh, a), NULL);
     return layout;
@@ -192,8 +220,8 @@ clv_value random_new(random_maker *m, clv_dtype dtype, int rank, const int64_t *
     snprintf(name, sizeof name, "v%d_%d", m->slot, m->n_made++);
     clv_value made = is_state ? clv_state(m->graph, name, dtype, rank, shape, &layout, (clv_init){CLV_INIT_NORMAL, 1})
                               : clv_input(m->graph, name, dtype, rank, shape, stated ? &layout : NULL);
-    if (random_chance(m, 6) && m->out->mesh.n_axes > 0)
-        clv_keep_stationary(m->graph, made, m->out->mesh.axis[random_pick(m, m->out->mesh.n_axes)].name);
+    if (random_chance(m, 6) && m->n_axes > 0)
+        clv_keep_stationary(m->graph, made, m->out->mesh.axis[m->first_axis + random_pick(m, m->n_axes)].name);
     m->out->leaf[m->out->n_leaves++] = (random_leaf){made, fill, bound};
     return made;
 }
@@ -454,6 +482,7 @@ static void draw_case(random_maker *m)
     random_graph *g = m->out;
     uint32_t without = m->spec->without;
     g->mesh = mesh_of(m);
+    add_stages(m, &g->mesh);
     m->dtype = dtypes[random_pick(m, 8)];
     g->steps = 1 + (int)(random_chance(m, 2) ? random_pick(m, 3) : 0);
     g->relayout = random_chance(m, 4) && !(without & RANDOM_RELAYOUT);
@@ -517,11 +546,13 @@ void random_graph_build(random_graph *out, const random_spec *spec, uint64_t lay
     bool within = false;
     for (m.slot = 2; m.slot < n; m.slot++) {
         bound_block(&m, &within);
+        set_stage(&m);
         if (!(spec->dropped >> m.slot & 1))
             m.value[m.slot] = random_trim(&m, make_op(&m, trains));
     }
     if (within)
         clv_end_block(m.graph);
+    clv_graph_set_stage(m.graph, NULL, -1);
     hide_inner(&m, n);
     begin(&m, RANDOM_SLOTS);
     for (int i = 2; i < n; i++) /* in the order of ops: the first that differs is nearest to a fault */

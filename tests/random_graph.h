@@ -26,7 +26,8 @@ typedef enum random_part {
     RANDOM_OPTIONS = 32,     /* options of the partitioner */
     RANDOM_OUT_LAYOUTS = 64, /* stated layouts of outputs */
     RANDOM_MAXIMA = 128,     /* ops of maxima that ranks have parts of, instead of others */
-    RANDOM_BLOCKS = 256      /* blocks, of which the backward pass makes things again */
+    RANDOM_BLOCKS = 256,     /* blocks, of which the backward pass makes things again */
+    RANDOM_STAGES = 512      /* an axis of pipeline stages, and ops on them in any order */
 } random_part;
 
 /* A case: the seed, and what was left out of what the seed makes. */

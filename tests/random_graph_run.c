@@ -393,7 +393,7 @@ static void try_without(random_spec *spec, uint32_t *mask, uint32_t bit, random_
 random_spec random_shrink(const random_spec *spec, random_result *result, int seconds)
 {
     random_spec small = *spec;
-    for (uint32_t part = 1; part <= RANDOM_BLOCKS; part <<= 1)
+    for (uint32_t part = 1; part <= RANDOM_STAGES; part <<= 1)
         try_without(&small, &small.without, part, result, seconds);
     for (int k = RANDOM_SLOTS - 1; k >= 2; k--)
         try_without(&small, &small.dropped, 1u << k, result, seconds);

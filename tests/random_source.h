@@ -14,6 +14,8 @@ typedef struct random_maker {
     uint64_t stream;  /* of the op being made */
     uint64_t layouts; /* of its layouts */
     uint64_t layouts_seed;
+    int first_axis, n_axes;        /* those that layouts use */
+    int stage_axis;                /* -1: none */
     int slot, n_made;              /* the op being made; leaves it has made */
     clv_dtype dtype;               /* of most leaves */
     clv_value value[RANDOM_SLOTS]; /* floats that ops made; id 0: nothing */

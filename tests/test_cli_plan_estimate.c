@@ -16,11 +16,12 @@
 static void test_planned_not_run(void **state)
 {
     (void)state;
-    cli_expect(0, "planned, not run: 2 stages, 1f1b, 4 microbatches", STAGES);
+    cli_expect(0, "estimated: 2 stages, 1f1b, 4 microbatches", STAGES);
     cli_expect(0, "pipeline bubble", STAGES);
     cli_expect(0, "\"planned_not_run\": {", STAGES "--json");
     cli_expect(0, "\"schedule\": \"zero-bubble\"", STAGES "--schedule zero-bubble --json");
-    cli_expect(0, "context by", "plan -m {g}/llama --mesh data=2,context=2 --batch 8 --seq 16");
+    cli_expect(0, "planned, not run: 2 stages", STAGES "--virtual-stages 1 --schedule interleaved");
+    cli_expect(0, "planned, not run: context by", "plan -m {g}/llama --mesh data=2,context=2 --batch 8 --seq 16");
     cli_expect(2, "splits the experts of a mixture, and this model has none",
                "plan -m {g}/llama --mesh expert=2 --batch 8 --seq 16");
     cli_expect(2, "stages for 2 layers", "plan -m {g}/llama --mesh pipe=8 --batch 8 --seq 16");
@@ -29,12 +30,16 @@ static void test_planned_not_run(void **state)
     cli_expect(0, "\"offload_seconds\":",
                "plan -m {g}/llama --batch 8 --seq 16 --offload-layers 1 --hardware gb200-nvl72 --json");
     cli_expect(2, "without stages", STAGES "--offload-layers 1");
-    cli_expect(2, "planned, not run; valid: --all, --json", STAGES "--collectives");
+    cli_expect(0, "stage 0 makes it, stage 1 for layers.*.attention", STAGES "--accumulate 2 --collectives");
+    cli_expect(2, "are estimated; valid: --all, --json", "plan -m {g}/llama --mesh context=2 --collectives");
     cli_expect(1, "--memory-limit allows", STAGES "--memory-limit 1");
     cli_expect(2, "an axis 'context' is planned, not run", "generate -m {g}/llama --mesh context=2 -p hi");
-    cli_expect(2, "an axis 'pipe' is planned, not run",
-               "train --text {g}/llama/config.json --hidden 16 --layers 2 --heads 2 --seq 8 --batch 4 --steps 1 "
-               "--mesh pipe=2,data=1 --out {d}/stages");
+    cli_expect(0, "over 2 ranks",
+               "train --text {g}/scores/text.txt --hidden 16 --layers 2 --heads 2 --seq 8 --batch 4 --steps 1 "
+               "--mesh pipe=2,data=1 --accumulate 2 --pipeline-schedule zero-bubble --out {d}/stages");
+    cli_expect(2, "axis 'pipe' of 2 stages for 1 layers",
+               "train --text {g}/scores/text.txt --hidden 16 --layers 1 --heads 2 --seq 8 --batch 4 --steps 1 "
+               "--mesh pipe=2,data=1 --out {d}/more");
 }
 
 int main(void)

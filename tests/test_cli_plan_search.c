@@ -38,7 +38,7 @@ static void test_table(void **state)
     assert_non_null(strstr(out, "devices 4"));
     assert_non_null(strstr(out, "cost_per_1e9"));
     assert_non_null(strstr(out, " slower: "));
-    const char *last = "runs  no: planned, not run; --runnable leaves these out\n";
+    const char *last = "runs  no: estimated; --runnable leaves these out\n";
     assert_string_equal(out + strlen(out) - strlen(last), last);
     assert_int_equal(cli_run(out, SEARCH "--devices 4 --hardware h100-nvlink-ib --runnable"), 0);
     assert_null(strstr(out, "runs"));
@@ -202,7 +202,7 @@ static void test_notes(void **state)
     /* what other commands can use is saved: the best that runs */
     cli_expect(0, "has the best that runs", SEARCH "--devices 4 --hardware h100-nvlink-ib --save {d}/runs.json");
     cli_expect(0, "rules", "plan -m {g}/llama --batch 8 --seq 16 --rules {d}/runs.json");
-    cli_expect(1, "all that fits is planned, not run", SEARCH "--mesh pipe=2,data=2 --save {d}/none.json");
+    cli_expect(1, "which are estimated; a saved mesh has neither", SEARCH "--mesh pipe=2,data=2 --save {d}/none.json");
     cli_shell("ln -s /dev/full {d}/full.json");
     assert_int_equal(cli_run(out, SEARCH "--devices 2 --save {d}/full.json"), 1);
     assert_non_null(strstr(out, "\nmesh "));

@@ -351,7 +351,7 @@ static void test_layouts(void **state)
     /* rules.h */
     MUST(clv_axis_rules_add(&of_y, CLV_MLP, "y", &mesh, &err));
     FAILS(CLV_EAXIS, "x", clv_axis_rules_add(&taken, CLV_MLP, "z", &mesh, &err));
-    FAILS(CLV_EUNSUPPORTED, "layers", clv_axis_rules_add(&taken, CLV_LAYERS, "x", &mesh, &err));
+    FAILS(CLV_EUNSUPPORTED, "layers", clv_axis_rules_add(&taken, CLV_LAYERS, "x,y", &mesh, &err));
     FAILS(CLV_EINVAL, "1st", clv_axis_rules_add(&taken, "1st", "x", &mesh, &err));
     for (int i = 0; i < CLV_MAX_RULES; i++)
         many.rule[i] = (clv_axis_rule){.name = CLV_MLP};

@@ -83,8 +83,8 @@ static void test_refused(void **state)
                                                 "letter first"},
         {"{\"rules\":[[7,\"a\"]]}", "rules: rule 1: the name of a logical axis is a string, as \"heads\""},
         {"{\"rules\":[[\"batch\",[\"a\",\"a\"]]]}", "rules: rule 1: axis 'a' twice; each splits a tensor once"},
-        {"{\"rules\":[[\"layers\",\"a\"]]}",
-         "rules: rule 1: layers are not stacked, so 'layers' takes no axis; valid: null"},
+        {"{\"rules\":[[\"layers\",[\"a\",\"b\"]]]}",
+         "rules: rule 1: 'layers' over 2 axes; valid: one axis, of pipeline stages, or null"},
         {"{\"rules\":[[\"batch\"]]}", "rules: rule 1: a rule is a pair, [\"heads\", \"model\"] or [\"seq\", null]"},
         {"{\"rules\":[[\"batch\",7]]}", "rules: rule 1: a mesh axis is a string"},
         {"{\"rules\":7}", "rules: \"rules\" must be a list of at most 32 pairs"},
@@ -190,7 +190,7 @@ static void test_bad_names(void **state)
         {"mine", "c", "the mesh has no axis 'c'; valid: a, b"},
         {"mine", "a,,b", "the mesh has no axis ''"},
         {"mine", "a,a", "axis 'a' twice"},
-        {"layers", "a", "layers are not stacked"},
+        {"layers", "a,b", "'layers' over 2 axes"},
     };
     clv_mesh mesh;
     clv_axis_rules rules = {0};
@@ -255,10 +255,10 @@ static void test_presets_that_do_not_fit(void **state)
         "the rules 'megatron' do not fit the mesh 'data=2' (axes data); presets that fit: dp, fsdp, zero1");
     preset_is_refused("dp", "data=2,rows=2",
                       "the rules 'dp' do not fit the mesh 'data=2,rows=2' (axes data, rows); no preset fits: write a "
-                      "rules file, or use the axis names of presets: expert, data, model, X, Y");
-    preset_is_refused("dp", "data=2,pipe=2",
-                      "mesh 'data=2,pipe=2': an axis 'pipe' is planned, not run: 'cleave plan' prices it; valid here: "
-                      "expert, data, model, X, Y, or the axes of a rules file");
+                      "rules file, or use the axis names of presets: pipe, expert, data, model, X, Y");
+    preset_is_refused("dp", "data=2,context=2",
+                      "mesh 'data=2,context=2': an axis 'context' is planned, not run: 'cleave plan' prices it; valid "
+                      "here: pipe, expert, data, model, X, Y, or the axes of a rules file");
     preset_is_refused("megatorn", "model=2",
                       "no preset is called 'megatorn'; valid: dp, fsdp, megatron, megatron-sp, fsdp+megatron-sp, "
                       "gspmd-2d, zero1, zero1+megatron-sp, or a rules file");

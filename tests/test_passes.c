@@ -36,13 +36,23 @@ static clv_status reduce_gradients_early(clv_partitioner *p, clv_error *err)
     return clv_reduce_gradients_early(&p->table, err);
 }
 
+/* The whole graph; until then the passes see the ranks of one stage. */
+static const clv_graph *whole;
+
+static clv_status place_stages(clv_partitioner *p, clv_error *err)
+{
+    p->table.graph = whole;
+    return clv_place_stages(&p->table, err);
+}
+
 static const struct {
     const char *name;
     clv_status (*run)(clv_partitioner *p, clv_error *err);
 } passes[] = {{"choose_strategies", choose_strategies},
               {"compress_collectives", compress_collectives},
               {"recompute_activations", recompute_activations},
-              {"reduce_gradients_early", reduce_gradients_early}};
+              {"reduce_gradients_early", reduce_gradients_early},
+              {"place_stages", place_stages}};
 enum { N_PASSES = sizeof passes / sizeof *passes };
 
 /* "# with comm_dtype=bf16 recompute=full": the first line of a graph that is compiled with options. */
@@ -72,7 +82,11 @@ static void run_until(char out[TEXT], const char *pass, const char *text)
     clv_compile_options options = options_of(text);
     must(clv_graph_parse(&graph, text, &err), &err);
     clv_cost_model_make(&cost, clv_graph_mesh(graph), NULL);
-    clv_partitioner p = {.graph = graph, .scratch = clv_arena_new(), .options = &options, .cost = &cost};
+    clv_graph of_stage = *graph;
+    whole = graph;
+    if (graph->stage_axis > 0)
+        of_stage.mesh.axis[graph->stage_axis - 1].size = 1;
+    clv_partitioner p = {.graph = &of_stage, .scratch = clv_arena_new(), .options = &options, .cost = &cost};
     int i = 0;
     do {
         must(passes[i].run(&p, &err), &err);

@@ -419,6 +419,7 @@ static void test_refused(void **state)
     assert_true(clv_plan_needs_estimate(NULL, moe, true) && !clv_plan_needs_estimate(NULL, moe, false));
     clv_axis_rules rules;
     err = (clv_error){0};
+    must(clv_mesh_parse(&mesh, "context=2,data=2", &err), &err);
     assert_int_equal(clv_axis_rules_preset(&rules, "fsdp", &mesh, &err), CLV_EAXIS);
     assert_non_null(strstr(err.message, "planned, not run"));
 }

@@ -12,7 +12,8 @@ enum { BATCH = 4, SEQ = 8, STEPS = 4, VOCAB = 50 };
 
 static const struct {
     const char *mesh, *rules;
-} splits[] = {{"model=3", "megatron"}, {"data=2", "fsdp"}, {"data=3", "zero1"}, {"data=2,model=2", "megatron-sp"}};
+} splits[] = {{"model=3", "megatron"},           {"data=2", "fsdp"},         {"data=3", "zero1"},
+              {"data=2,model=2", "megatron-sp"}, {"pipe=2,data=2", "zero1"}, {"pipe=2,model=2", "megatron-sp"}};
 enum { SPLITS = sizeof splits / sizeof splits[0] };
 
 static clv_model *model_on(int split, clv_dtype dtype)
@@ -22,7 +23,7 @@ static clv_model *model_on(int split, clv_dtype dtype)
     clv_axis_rules rules;
     clv_error err = {0};
     const clv_model_info sizes = {.hidden = 24,
-                                  .layers = 1,
+                                  .layers = 2,
                                   .heads = 6,
                                   .kv_heads = 3,
                                   .ffn = 30,

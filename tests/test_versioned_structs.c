@@ -180,6 +180,7 @@ static const clv_model_graph_options row = {.batch = 1, .seq = 4};
     X(clv_memory, clv_program_memory(program, o, &err))                                                                \
     X(clv_program_tensor, clv_program_tensor_at(program, 0, o, &err))                                                  \
     X(clv_instruction_info, clv_program_instruction(program, 0, o, &err))                                              \
+    X(clv_stage_info, clv_program_stage(program, NULL, 0, o, &err))                                                    \
     X(clv_prediction, clv_program_predict(program, NULL, o, &err))                                                     \
     X(clv_prediction_parts, clv_program_predict_parts(program, NULL, o, &err))                                         \
     X(clv_reshard_step_info, clv_reshard_get_step(reshard, 0, o, &err))                                                \

@@ -153,6 +153,14 @@ CLV_API void clv_begin_block(clv_graph *graph);
 /** Ends the innermost open block; without one, the graph fails with CLV_EINVAL. */
 CLV_API void clv_end_block(clv_graph *graph);
 
+/** Has ops run on the ranks of one pipeline stage, those with coordinate `stage` on a mesh axis: the ops made from here
+ *  on, and their gradients. What is between stages is sent; ops without a stage run where their operands are, and what
+ *  is computed from inputs alone where it is read; state is on the stages that read it. The axis, the same for all
+ *  stages of a graph, splits nothing else. stage -1: new ops have no stage. The graph fails with CLV_EAXIS for an axis
+ *  that the mesh lacks, a second axis, or one of more than CLV_MAX_STAGES stages; CLV_EINVAL for a stage that the axis
+ *  lacks. */
+CLV_EXPERIMENTAL void clv_graph_set_stage(clv_graph *graph, const char *axis, int stage);
+
 /* ---- ops: formulas and shapes; clv_program_print (program.h) shows how each was sharded ---- */
 
 /** Einstein summation of two operands, e.g. "bsm,mhd->bshd": letters of both operands that the result lacks are

@@ -14,6 +14,10 @@
  * or ` + max{axes}`. A sub-axis is `y:(2)2`. Examples: `data,_,model`, `(X,Y),_`, `x,_ + sum{y}`, `_,y:(1)2`. The text
  * of a scalar is empty, or `+ sum{x}`.
  *
+ * **Stages.** A tensor of a program with pipeline stages (clv_graph_set_stage) is held by the ranks of some stages
+ * alone: those with these coordinates on the axis of stages. All other ranks hold an empty shard. The text form ends
+ * with ` @pipe{0,3}`.
+ *
  * Layouts and shards are plain values. For a layout that is invalid on the mesh (clv_layout_check), a function fails if
  * it returns a status, and else returns 0, false, or an empty string or shard. All functions are thread-safe and keep
  * no pointers.
@@ -35,6 +39,7 @@ extern "C" {
 enum {
     CLV_MAX_RANK = 8,      /**< most dimensions of a tensor */
     CLV_MAX_SUBAXES = 30,  /**< most sub-axes of a layout; fewer than 2^31 ranks have no more */
+    CLV_MAX_STAGES = 32,   /**< most stages of a pipeline */
     CLV_LAYOUT_TEXT = 2048 /**< bytes that hold the text form of any layout */
 };
 
@@ -57,6 +62,8 @@ typedef struct clv_layout {
     clv_reduction reduction;         /**< how partial values are combined */
     uint8_t begin[CLV_MAX_RANK + 2]; /**< dimension d is cut by axes[begin[d] .. begin[d+1]), major to minor;
                                             d = rank holds the partial axes */
+    uint8_t stage_axis;              /**< 1 + the mesh axis of stages; 0: ranks of every stage hold it */
+    uint32_t stages;                 /**< bit s: ranks with coordinate s on that axis hold it; 0 if stage_axis is 0 */
     int64_t alignment[CLV_MAX_RANK]; /**< dimension d is cut at multiples of alignment[d] elements */
     clv_subaxis axes[CLV_MAX_SUBAXES];
 } clv_layout;
@@ -107,6 +114,13 @@ CLV_API clv_status clv_layout_add_partial(clv_layout *layout, const clv_mesh *me
  *          not part of the mesh or is used twice; CLV_ELIMIT for more than CLV_MAX_SUBAXES sub-axes */
 CLV_API clv_status clv_layout_set_dim(clv_layout *layout, const clv_mesh *mesh, int d, const clv_subaxis *subs, int n,
                                       int64_t alignment, clv_error *err);
+/** Has the tensor held by the ranks of some stages alone: bit s of `stages` is coordinate s on a mesh axis; all bits:
+ *  by every rank. @return CLV_EAXIS for an axis that the mesh lacks, that the layout uses, or that has more than
+ *  CLV_MAX_STAGES coordinates; CLV_EINVAL for no stage, or one that the axis lacks */
+CLV_EXPERIMENTAL clv_status clv_layout_set_stages(clv_layout *layout, const clv_mesh *mesh, int axis, uint32_t stages,
+                                                  clv_error *err);
+/** Returns whether a rank is of a stage that holds the tensor. */
+CLV_EXPERIMENTAL bool clv_layout_has_rank(const clv_layout *layout, const clv_mesh *mesh, int64_t rank);
 /** Returns the layout without its partial axes. */
 CLV_API clv_layout clv_layout_without_partial(const clv_layout *layout);
 /** Brings n sub-axes to normal form in place: drops those of size 1, merges neighbours. Returns the new count. */

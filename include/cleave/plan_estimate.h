@@ -1,5 +1,5 @@
-/** @file plan_estimate.h - prices a training step on a mesh with pipeline stages, context or experts, which no program
- * runs yet: planned, not run.
+/** @file plan_estimate.h - prices a training step on a mesh with pipeline stages, context or experts without compiling
+ * it whole. Context and virtual stages are planned, not run; stages run (clv_plan_compile, docs/pipeline.md).
  *
  * Axes of the mesh, in this order: pipe (stages of consecutive ranks), data, context (the sequence is split), expert
  * (data ranks that share the experts among them), model. The layers of a stage are priced by the programs that
@@ -21,15 +21,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/** Order in which a stage takes its microbatches. */
-typedef enum clv_plan_schedule {
-    CLV_SCHEDULE_DEFAULT,     /**< 1F1B; INTERLEAVED with virtual stages */
-    CLV_SCHEDULE_GPIPE,       /**< forward passes of all microbatches, then backward passes */
-    CLV_SCHEDULE_1F1B,        /**< a forward pass, then a backward pass (PipeDream-flush) */
-    CLV_SCHEDULE_INTERLEAVED, /**< 1F1B over virtual stages: each rank has several runs of layers */
-    CLV_SCHEDULE_ZERO_BUBBLE  /**< 1F1B whose gradients of weights fill the bubble (ZB-H1) */
-} clv_plan_schedule;
 
 /** "default", "gpipe", "1f1b", "interleaved", "zero-bubble"; "unknown" for a value outside the enum. */
 CLV_EXPERIMENTAL const char *clv_plan_schedule_name(clv_plan_schedule schedule);

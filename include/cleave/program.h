@@ -42,6 +42,15 @@ typedef enum clv_reshard_after_forward {
 /** "weights", "all", "none"; "unknown" for an invalid value. */
 CLV_API const char *clv_reshard_after_forward_name(clv_reshard_after_forward reshard);
 
+/** Order in which a stage takes its microbatches. */
+typedef enum clv_plan_schedule {
+    CLV_SCHEDULE_DEFAULT,     /**< 1F1B; INTERLEAVED with virtual stages (cleave/plan_estimate.h) */
+    CLV_SCHEDULE_GPIPE,       /**< forward passes of all microbatches, then backward passes */
+    CLV_SCHEDULE_1F1B,        /**< a forward pass, then a backward pass (PipeDream-flush) */
+    CLV_SCHEDULE_INTERLEAVED, /**< 1F1B over virtual stages: each rank has several runs of layers */
+    CLV_SCHEDULE_ZERO_BUBBLE  /**< 1F1B whose gradients of weights fill the bubble (ZB-H1) */
+} clv_plan_schedule;
+
 /** Options of clv_compile. Zero-initialised = defaults. */
 typedef struct clv_compile_options {
     size_t size;                /**< sizeof the struct, or 0 */
@@ -71,6 +80,8 @@ typedef struct clv_compile_options {
                                      itself. Exact for graphs of up to 12 ops without gradients of sharding constraints;
                                      of larger ones the cheapest ways are followed (8192 / ops of them), and the default
                                      choice is kept where it is as good. Stated layouts, and state, stay as they are */
+    clv_plan_schedule schedule; /**< of a graph with pipeline stages (clv_graph_set_stage): the order in which they take
+                                     microbatches. CLV_SCHEDULE_INTERLEAVED is planned, not run: CLV_EUNSUPPORTED */
 } clv_compile_options;
 
 /** Compiles a graph: shards every op, inserts collectives, plans the memory of a rank. The graph may be freed
@@ -103,7 +114,7 @@ CLV_EXPERIMENTAL const char *clv_collective_purpose_name(clv_collective_purpose 
  *  program. */
 typedef struct clv_collective {
     size_t size;        /**< set by the caller: sizeof the struct, or 0 */
-    const char *kind;   /**< all_gather, reduce_scatter, all_reduce, all_to_all, permute, exchange, slice, mask */
+    const char *kind;   /**< all_gather, reduce_scatter, all_reduce, all_to_all, permute, exchange, send, slice, mask */
     const char *op;     /**< the op that needs it: "layers.0.mlp.down.constraint" */
     const char *tensor; /**< the tensor that is resharded: a state, an input, or the op that made it */
     const char *cause;  /**< a sentence: why the collective exists */
@@ -212,12 +223,27 @@ typedef struct clv_memory {
                                   (clv_trainer_checkpoint_poll) */
     int64_t software; /**< what the machine's software holds beside the program (clv_program_memory_on); else 0 */
 } clv_memory;
-/** Describes the memory of a rank in *out. @return CLV_EINVAL for an invalid size */
+/** Describes the memory of a rank in *out, with pipeline stages of one of the largest stage.
+ *  @return CLV_EINVAL for an invalid size */
 CLV_API clv_status clv_program_memory(const clv_program *program, clv_memory *out, clv_error *err);
 /** The same on a machine (NULL: the default one): with what its software holds beside the program (logit_bytes,
  *  score_bytes and fragmentation of machine.h), which is in the total. @return CLV_EINVAL for an invalid size */
 CLV_EXPERIMENTAL clv_status clv_program_memory_on(const clv_program *program, const clv_machine *machine,
                                                   clv_memory *out, clv_error *err);
+
+/** A pipeline stage: its predicted time and its memory. The others of a run's seconds are the stage's bubble. */
+typedef struct clv_stage_info {
+    size_t size;         /**< set by the caller: sizeof the struct, or 0 */
+    double seconds;      /**< of a run, until its slowest stage has ended */
+    double busy_seconds; /**< of that in ops, and in collectives within the stage */
+    int64_t sends;       /**< tensors that it sends to other stages */
+    clv_memory memory;   /**< of each of its ranks */
+} clv_stage_info;
+/** Number of pipeline stages (clv_graph_set_stage); 1 without stages, 0 for NULL. */
+CLV_EXPERIMENTAL int clv_program_stages(const clv_program *program);
+/** Describes a stage in *out. machine NULL: the default machine. @return CLV_EINVAL for a stage out of range */
+CLV_EXPERIMENTAL clv_status clv_program_stage(const clv_program *program, const clv_machine *machine, int stage,
+                                              clv_stage_info *out, clv_error *err);
 
 /** Kind of a named tensor. */
 typedef enum clv_program_tensor_kind { CLV_NAMED_INPUT, CLV_NAMED_STATE, CLV_NAMED_OUTPUT } clv_program_tensor_kind;

@@ -102,6 +102,9 @@ typedef struct clv_axis_rules {
  * Each but gspmd-2d also takes a mesh axis "expert": expert -> expert; batch, and what is split over data, also over
  * expert, where a tensor has no experts. So an expert axis is one of data parallelism outside of experts.
  *
+ * Each but gspmd-2d also takes a mesh axis "pipe": layers -> pipe, whose coordinates are pipeline stages of equally
+ * many consecutive layers, up to one. Embeddings are on the first, the head on the last.
+ *
  * preset NULL: megatron, using whichever of the axes data, expert and model the mesh has.
  * @return CLV_EAXIS if the mesh lacks an axis that the preset needs or has one that it does not use, naming the presets
  *         that fit; CLV_EINVAL for an unknown preset */
@@ -127,7 +130,8 @@ CLV_API clv_status clv_axis_rules_read(clv_axis_rules *out, const char *path, co
 
 /** Appends a rule.
  *  @param axes  mesh axes, major to minor: "data" or "data,pod"; "" or NULL: not split
- *  @return CLV_EINVAL for an invalid name, CLV_EAXIS, CLV_ELIMIT (CLV_MAX_RULES), CLV_EUNSUPPORTED (axes for layers) */
+ *  @return CLV_EINVAL for an invalid name, CLV_EAXIS, CLV_ELIMIT (CLV_MAX_RULES), CLV_EUNSUPPORTED (two axes for
+ *          layers) */
 CLV_API clv_status clv_axis_rules_add(clv_axis_rules *rules, clv_logical_axis name, const char *axes,
                                       const clv_mesh *mesh, clv_error *err);
 

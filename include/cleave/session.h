@@ -166,7 +166,7 @@ CLV_API clv_status clv_session_write(clv_session *session, const char *name, con
 CLV_API double clv_session_instruction_seconds(const clv_session *session, const clv_program *program, int instruction);
 
 /** Bytes that the session has allocated for one rank: its state, and the regions of loaded programs. With one program
- *  this is clv_program_memory's total. */
+ *  this is clv_program_memory's total. With pipeline stages, those of the largest stage. */
 CLV_API int64_t clv_session_rank_bytes(const clv_session *session);
 
 /** Time of the runs since the last reset, averaged over ranks. */

@@ -190,6 +190,28 @@ void clv_end_block(clv_graph *graph)
         clv_graph_fail(graph, CLV_EINVAL, "clv_end_block without a block that has begun");
 }
 
+void clv_graph_set_stage(clv_graph *graph, const char *axis, int stage)
+{
+    int index;
+    clv_layout layout = clv_layout_replicated(0);
+    if (!clv_graph_require(graph, axis != NULL || stage < 0, __func__, "an axis"))
+        return;
+    graph->stage = 0;
+    if (stage < 0 || clv_mesh_find(&index, &graph->mesh, axis, &graph->error) != CLV_OK ||
+        clv_layout_set_stages(&layout, &graph->mesh, index, stage < CLV_MAX_STAGES ? 1u << stage : 0, &graph->error) !=
+            CLV_OK)
+        return;
+    if (graph->stage_axis > 0 && graph->stage_axis != index + 1) {
+        clv_graph_fail(graph, CLV_EAXIS, "a stage of axis '%s'; the graph has stages of axis '%s'", axis,
+                       graph->mesh.axis[graph->stage_axis - 1].name);
+        return;
+    }
+    if (graph->mesh.axis[index].size == 1)
+        return;
+    graph->stage_axis = index + 1;
+    graph->stage = stage + 1;
+}
+
 /* ---- types ---- */
 
 int clv_type_print(char *out, size_t size, const clv_type *type)
@@ -624,8 +646,13 @@ void clv_graph_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, 
     clv_type types[CLV_MAX_IN] = {0};
     if (!clv_graph_ok(graph) || !operand_types(graph, def, in, n_in, types))
         return;
+    const int of = graph->gradient_of;
     clv_op op = {.id = graph->n_ops,
                  .def = def,
+                 .microbatch = graph->microbatch,
+                 .stage = of >= 0              ? graph->ops[of].stage
+                          : graph->in_backward ? 0
+                                               : graph->stage,
                  .backward = graph->in_backward,
                  .update = graph->in_update && !graph->in_backward,
                  .gradient_of = graph->gradient_of,

@@ -63,6 +63,8 @@ struct clv_graph {
     bool in_update;            /* else to the update of parameters */
     int gradient_of;           /* the op whose gradient is being built; -1: none */
     int n_blocks, in_block;    /* in_block: depth of open blocks */
+    int microbatch;            /* of new ops: from 1; 0: none */
+    int stage_axis, stage;     /* 1 + the mesh axis of pipeline stages, and 1 + the stage of new ops; 0: none */
     bool reuses_state;         /* clv_state returns existing state of that name */
     const clv_value_annotation *last_annotation;
     int n_logical_axes, logical_axis_capacity;

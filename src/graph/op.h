@@ -18,6 +18,8 @@ struct clv_op {
     bool update;       /* part of the update of parameters, or of the norm of gradients */
     int gradient_of;   /* the op whose gradient it is part of; -1: none */
     int block;         /* number of its block (clv_begin_block), from 1; 0: none */
+    int microbatch;    /* of gradient accumulation, from 1; 0: none */
+    int stage;         /* 1 + its pipeline stage (clv_graph_set_stage); 0: none is stated */
     int n_in, n_out;
     int in[CLV_MAX_IN];   /* value ids; 0: an absent optional operand */
     int out[CLV_MAX_OUT]; /* value ids */

@@ -82,6 +82,7 @@ clv_value clv_model_blocks(clv_graph *graph, const clv_model_config *model, cons
         block.attention.window = clv_model_config_window(model, layer);
         block.dropout_key = clv_key_fold_in(key, (uint32_t)layer);
         block.attention.dropout_key = clv_key_fold_in(block.dropout_key, attention_key);
+        clv_nn_set_stage_of_layer(graph, &build->rules, layer, model->layers);
         clv_graph_push_scope(graph, "layers.%lld", (long long)layer);
         x = clv_transformer_block(graph, x, &build->rules, &block);
         clv_graph_pop_scope(graph);
@@ -332,11 +333,19 @@ static clv_value build_layers(clv_graph *graph, const clv_model_config *model, c
     graph->adapters = build->adapters ? &adapters : NULL;
     graph->quant = build->quant != CLV_QUANT_NONE ? &quant : NULL;
     graph->prepacks_weights = build->packs;
+    clv_nn_set_stage_of_layer(graph, &build->rules, 0, model->layers); /* embeddings are with the first layer */
     *x = checked(graph, model, build, model->family->hidden(graph, model, build, in), "hidden states", build->seq,
                  model->hidden);
     if (build->last_logits && clv_valid(*x))
         *x = last_row(graph, build, *x);
+    if (clv_graph_ok(graph) && graph->stage_axis > 0 &&
+        graph->stage != (int)graph->mesh.axis[graph->stage_axis - 1].size)
+        clv_graph_fail(graph, CLV_EUNSUPPORTED,
+                       "pipeline stages: the last ops of family %s are not on the last stage; valid: an axis for its "
+                       "layers if it states their stages (clv_graph_set_stage)",
+                       model->family->model_type);
     clv_value logits = model->headless ? CLV_NONE : head_of(graph, model, build, *x, scope);
+    clv_graph_set_stage(graph, NULL, -1); /* losses are where logits are */
     graph->adapters = NULL;
     graph->quant = NULL;
     graph->prepacks_weights = false;
@@ -414,6 +423,7 @@ static void gradient_accumulation_step(clv_graph *graph, const clv_model_config 
     build.n_microbatches = how->accumulate;
     build.batch = whole->batch / how->accumulate;
     for (build.micro = 0; build.micro < build.n_microbatches && clv_graph_ok(graph); build.micro++) {
+        graph->microbatch = (int)build.micro + 1;
         router_results of_routers;
         clv_value logits = build_forward(graph, model, &build, NULL, &of_routers);
         clv_value labels = token_input(graph, "labels", CLV_I32, &build);
@@ -437,6 +447,7 @@ static void gradient_accumulation_step(clv_graph *graph, const clv_model_config 
         graph->reuses_state = true;
     }
     graph->reuses_state = false;
+    graph->microbatch = 0;
     trained.has_gradients = true;
     clv_value mean = clv_div(graph, sum, count);
     clv_build_updates(graph, whole, &trained, mean, how, true);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "graph/graph.h"
 #include "nn/axis_rules.h"
 #include "tensor/parse_print.h"
 
@@ -71,8 +72,9 @@ clv_status clv_axis_rules_check(const clv_axis_rules *rules, const clv_mesh *mes
 clv_status clv_axis_rules_append(clv_axis_rules *rules, clv_logical_axis name, const int *axis, int n, clv_error *err)
 {
     CLV_TRY(check_name(name, err));
-    if (clv_logical_axis_equal(name, CLV_LAYERS) && n > 0)
-        return clv_fail(err, CLV_EUNSUPPORTED, "layers are not stacked, so 'layers' takes no axis; valid: null");
+    if (clv_logical_axis_equal(name, CLV_LAYERS) && n > 1)
+        return clv_fail(err, CLV_EUNSUPPORTED, "'layers' over %d axes; valid: one axis, of pipeline stages, or null",
+                        n);
     if (rules->n >= CLV_MAX_RULES)
         return clv_fail(err, CLV_ELIMIT, "there are %d rules already; valid: at most %d", rules->n, CLV_MAX_RULES);
     clv_axis_rule *rule = &rules->rule[rules->n++];
@@ -136,7 +138,7 @@ typedef struct preset {
             "data"                                                                                                     \
         }                                                                                                              \
     }
-#define ROWS {CLV_EXPERT, {"expert"}}, OVER_DATA(CLV_BATCH)
+#define ROWS {CLV_LAYERS, {"pipe"}}, {CLV_EXPERT, {"expert"}}, OVER_DATA(CLV_BATCH)
 
 /* Heads, MLP and vocabulary come before the sequence: where a tensor has one of them, it takes the model axis. */
 #define MEGATRON                                                                                                       \
@@ -260,11 +262,7 @@ static void list_preset_axes(clv_text *list)
 /* Axes that only an estimate has (cleave/plan_estimate.h). */
 static const char *find_planned_axis(const clv_mesh *mesh)
 {
-    static const char *const planned[] = {"pipe", "context"};
-    for (size_t i = 0; i < sizeof planned / sizeof *planned; i++)
-        if (find_axis(mesh, planned[i]) >= 0)
-            return planned[i];
-    return NULL;
+    return find_axis(mesh, "context") >= 0 ? "context" : NULL;
 }
 
 static clv_status fail_unfit(const char *name, const clv_mesh *mesh, clv_error *err)
@@ -284,8 +282,8 @@ static clv_status fail_unfit(const char *name, const clv_mesh *mesh, clv_error *
     if (planned)
         return clv_fail(
             err, CLV_EAXIS,
-            "mesh '%s': an axis '%s' is planned, not run: 'cleave plan' prices it; valid here: expert, data, "
-            "model, X, Y, or the axes of a rules file",
+            "mesh '%s': an axis '%s' is planned, not run: 'cleave plan' prices it; valid here: pipe, expert, "
+            "data, model, X, Y, or the axes of a rules file",
             text, planned);
     return clv_fail(
         err, CLV_EAXIS, "%s%s%s not fit the mesh '%s' (axes %s); %s%s", name ? "the rules '" : "",
@@ -364,6 +362,33 @@ uint32_t clv_axis_rules_fully_sharded(const clv_axis_rules *rules)
     for (int i = 0; i < rules->n_optimizer; i++)
         weights |= 1u << rules->optimizer[i];
     return rows & weights;
+}
+
+int clv_axis_rules_stage_axis(const clv_axis_rules *rules)
+{
+    for (int r = 0; rules && r < rules->n; r++)
+        if (clv_logical_axis_equal(rules->rule[r].name, CLV_LAYERS))
+            return rules->rule[r].n_axes > 0 ? rules->rule[r].axis[0] : -1;
+    return -1;
+}
+
+void clv_nn_set_stage_of_layer(clv_graph *graph, const clv_axis_rules *rules, int64_t layer, int64_t layers)
+{
+    const int axis = clv_axis_rules_stage_axis(rules);
+    int64_t lo, hi;
+    int stage = 0;
+    if (!clv_graph_ok(graph) || axis < 0 || axis >= graph->mesh.n_axes)
+        return;
+    const clv_axis *stages = &graph->mesh.axis[axis];
+    if (stages->size > layers) {
+        clv_graph_fail(graph, CLV_EINVAL, "axis '%s' of %lld stages for %lld layers; valid: at most one stage a layer",
+                       stages->name, (long long)stages->size, (long long)layers);
+        return;
+    }
+    do
+        clv_block_range(layers, 1, stages->size, stage, &lo, &hi);
+    while (hi <= layer && ++stage < stages->size);
+    clv_graph_set_stage(graph, stages->name, stage);
 }
 
 static clv_status split_dim(clv_layout *layout, const clv_mesh *mesh, int d, const int *axis, int n, clv_error *err)

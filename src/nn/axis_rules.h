@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "cleave/graph.h"
 #include "cleave/rules.h"
 
 /* Whether both are the same name; CLV_UNNAMED equals nothing. */
@@ -23,6 +24,12 @@ clv_status clv_axis_rules_append_axis(int *axes, int *n, const clv_mesh *mesh, c
                                       clv_error *err);
 /* Appends a rule over n mesh axes. CLV_EINVAL, CLV_ELIMIT, CLV_EUNSUPPORTED. */
 clv_status clv_axis_rules_append(clv_axis_rules *rules, clv_logical_axis name, const int *axis, int n, clv_error *err);
+
+/* The mesh axis of pipeline stages, that of CLV_LAYERS; -1: there is none. */
+int clv_axis_rules_stage_axis(const clv_axis_rules *rules);
+/* Has the graph's next ops run on the stage of a layer: stages have equally many consecutive layers, up to one. Without
+ * an axis for CLV_LAYERS nothing is done. The graph fails with CLV_EINVAL for more stages than layers. */
+void clv_nn_set_stage_of_layer(clv_graph *graph, const clv_axis_rules *rules, int64_t layer, int64_t layers);
 
 /* Bit a: mesh axis a shards the rows of a batch, and weights or optimizer state as well (FSDP, ZeRO). */
 uint32_t clv_axis_rules_fully_sharded(const clv_axis_rules *rules);

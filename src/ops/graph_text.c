@@ -105,6 +105,8 @@ static void put_op(clv_text *t, const clv_graph *graph, const clv_op *op)
         clv_text_add(t, " of=%%%d", graph->ops[op->gradient_of].out[0]);
     if (op->block > 0)
         clv_text_add(t, " block=%d", op->block);
+    if (op->stage > 0)
+        clv_text_add(t, " stage=%d on=%s", op->stage - 1, graph->mesh.axis[graph->stage_axis - 1].name);
     if (clv_op_print_attrs(attrs, sizeof attrs, op, &graph->mesh) > 0)
         clv_text_add(t, " : %s", attrs);
 }
@@ -349,6 +351,15 @@ static clv_status read_pass(clv_op *op, clv_scanner *scan, clv_graph *graph, clv
         op->block = (int)n;
         graph->n_blocks = op->block > graph->n_blocks ? op->block : graph->n_blocks;
     }
+    if (accept_word(scan, "stage=")) {
+        char axis[WORD];
+        CLV_TRY(read_number(&n, scan, CLV_MAX_STAGES - 1, err));
+        CLV_TRY(expect(scan, "on=", err));
+        CLV_TRY(read_word(axis, scan, "", err));
+        clv_graph_set_stage(graph, axis, (int)n);
+        CLV_TRY(clv_graph_status(graph, err));
+        op->stage = graph->stage;
+    }
     return CLV_OK;
 }
 
@@ -398,6 +409,7 @@ static clv_status make_op(const definition *d, int n, const char *kind, clv_scan
     op->update = told.update;
     op->gradient_of = told.gradient_of;
     op->block = told.block;
+    op->stage = told.stage;
     return CLV_OK;
 }
 

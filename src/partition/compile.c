@@ -6,12 +6,14 @@
  *   compress_collectives    marks steps that have a narrower wire dtype
  *   recompute_activations   repeats rows of the forward pass in the backward pass
  *   reduce_gradients_early  moves reductions of gradients to where these are made
+ *   place_stages            pipeline stages of rows, and the sends between them
  *   lower_to_program        table -> program: instructions over buffers
  *   latency_hiding_scheduler  reorders instructions to overlap collectives, in parts (program/, with chunk_collectives)
+ *   pipeline_scheduler      of pipeline stages: the order of microbatches (program/), instead of the pass before
  *   memory_planner          offsets of buffers (program/)
  *
- * A pass that changes decisions (such as pipeline stages) belongs between choose_strategies and lower_to_program and
- * edits the table.
+ * A pass that changes decisions belongs between choose_strategies and lower_to_program and edits the table. Until
+ * place_stages the axis of pipeline stages has one rank: all stages are sharded alike.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -20,9 +22,42 @@
 #include "partition/passes/passes.h"
 #include "program/program.h"
 
+/* Layouts may not use the axis of stages, which the passes do not see. */
+static clv_status check_stage_axis(const clv_graph *graph, const clv_layout *layout, const char *what, clv_error *err)
+{
+    bool uses = layout->stage_axis > 0;
+    for (int i = 0; i < layout->begin[layout->rank + 1]; i++)
+        uses = uses || layout->axes[i].axis + 1 == graph->stage_axis;
+    return uses ? clv_fail(err, CLV_EAXIS,
+                           "%s: a layout may not name the axis of pipeline stages; valid: clv_graph_set_stage", what)
+                : CLV_OK;
+}
+
+static clv_status check_stated_layouts(const clv_graph *graph, clv_error *err)
+{
+    for (int v = 1; v < graph->n_values; v++)
+        if (graph->values[v].stated)
+            CLV_TRY(check_stage_axis(graph, &graph->values[v].layout, clv_graph_name_of(graph, v), err));
+    for (int o = 0; o < graph->n_ops; o++)
+        if (clv_op_constraint_of(&graph->ops[o]))
+            CLV_TRY(check_stage_axis(graph, clv_op_constraint_of(&graph->ops[o]), graph->ops[o].name, err));
+    for (int o = 0; o < graph->n_outputs; o++)
+        if (graph->outputs[o].stated)
+            CLV_TRY(check_stage_axis(graph, &graph->outputs[o].layout, graph->outputs[o].name, err));
+    return CLV_OK;
+}
+
 static clv_status run_passes(clv_program *program, clv_partitioner *p, clv_error *err)
 {
     const clv_compile_options *o = p->options;
+    const clv_graph *graph = p->graph;
+    clv_graph of_stage = *graph;
+    CLV_TRY(check_stated_layouts(graph, err));
+    if (graph->stage_axis > 0) {
+        of_stage.mesh.axis[graph->stage_axis - 1].size = 1;
+        p->graph = &of_stage;
+        p->reshards = NULL; /* those are of the whole mesh */
+    }
     CLV_TRY(clv_partitioner_init(p, err));
     CLV_TRY(clv_partition_propagate_layouts(p, err));
     CLV_TRY(clv_partition_search_layouts(p, err));
@@ -30,10 +65,14 @@ static clv_status run_passes(clv_program *program, clv_partitioner *p, clv_error
     CLV_TRY(clv_compress_collectives(&p->table, o->comm_dtype, o->grad_reduce_dtype, err));
     CLV_TRY(clv_recompute_activations(&p->table, o->recompute, o->reshard_after_forward != CLV_RESHARD_NONE, err));
     CLV_TRY(clv_reduce_gradients_early(&p->table, err));
+    p->table.graph = graph;
+    CLV_TRY(clv_place_stages(&p->table, err));
     CLV_TRY(clv_lower_to_program(program, &p->table, err));
     program->greedy_by_size_limit = o->greedy_by_size_limit;
     program->recompute = o->recompute;
-    if (o->overlap)
+    if (program->stage_axis > 0)
+        CLV_TRY(clv_program_schedule_pipeline(program, o->schedule, o->machine, err));
+    else if (o->overlap)
         CLV_TRY(clv_program_schedule_overlap(program, o->machine, err));
     return clv_program_plan_memory(program, err);
 }
@@ -48,6 +87,12 @@ clv_status clv_compile_options_check(const clv_compile_options *o, const char *w
     if ((unsigned)o->recompute > CLV_RECOMPUTE_FULL)
         return clv_fail(err, CLV_EINVAL, "%s: recompute is %d; valid: %d to %d", what, (int)o->recompute,
                         CLV_RECOMPUTE_NONE, CLV_RECOMPUTE_FULL);
+    if ((unsigned)o->schedule > CLV_SCHEDULE_ZERO_BUBBLE)
+        return clv_fail(err, CLV_EINVAL, "%s: schedule is %d; valid: those of clv_plan_schedule", what,
+                        (int)o->schedule);
+    if (o->schedule == CLV_SCHEDULE_INTERLEAVED)
+        return clv_fail(err, CLV_EUNSUPPORTED,
+                        "%s: the interleaved schedule is planned, not run; valid: 1f1b, gpipe, zero-bubble", what);
     if ((unsigned)o->reshard_after_forward > CLV_RESHARD_NONE)
         return clv_fail(err, CLV_EINVAL, "%s: reshard_after_forward is %d; valid: %d to %d", what,
                         (int)o->reshard_after_forward, CLV_RESHARD_WEIGHTS, CLV_RESHARD_NONE);

@@ -62,6 +62,7 @@ typedef struct clv_sharding_row {
     bool backward, update;               /* the row's pass */
     bool recomputed;                     /* repeats a row of the forward pass */
     int block;                           /* clv_op.block of the op, or of the reader of the step */
+    uint32_t stages;                     /* bit s: ranks of pipeline stage s run it; 0: all ranks do */
     clv_row_decision decision;           /* if the table keeps decisions */
 } clv_sharding_row;
 

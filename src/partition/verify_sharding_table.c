@@ -85,6 +85,15 @@ static clv_status refuse(const checker *c, clv_error *err, const char *verb, con
                     verb, what);
 }
 
+/* Whether the layouts are the same but for pipeline stages, which strategies do not know. */
+static bool same_layout(const clv_layout *a, const clv_layout *b)
+{
+    clv_layout x = *a, y = *b;
+    x.stage_axis = y.stage_axis = 0;
+    x.stages = y.stages = 0;
+    return clv_layout_equal(&x, &y);
+}
+
 /* Whether a sharded value holds this value in this layout; `verb`: what the row does with it. */
 static clv_status check_use(const checker *c, const char *verb, int sharded, int value, const clv_layout *layout,
                             clv_error *err)
@@ -92,7 +101,7 @@ static clv_status check_use(const checker *c, const char *verb, int sharded, int
     const clv_sharded_value *at = &c->table->sharded[sharded];
     if (!same_value(c->table->graph, at->value, value))
         return refuse(c, err, verb, "another value of the graph");
-    return clv_layout_equal(at->layout, layout) ? CLV_OK : refuse(c, err, verb, "it in another layout than stated");
+    return same_layout(at->layout, layout) ? CLV_OK : refuse(c, err, verb, "it in another layout than stated");
 }
 
 static clv_status check_read(const checker *c, int sharded, int value, const clv_layout *layout, clv_error *err)
@@ -113,6 +122,35 @@ static clv_status check_made(const checker *c, int sharded, int value, const clv
     CLV_TRY(check_use(c, "makes ", sharded, value, layout, err));
     c->made[sharded] = true;
     return CLV_OK;
+}
+
+/* Whether the pipeline stages of a row hold what it reads, and alone what it makes. */
+static clv_status check_stages(const checker *c, const clv_sharding_row *row, clv_error *err)
+{
+    const uint32_t runs = row->stages ? row->stages : UINT32_MAX;
+    const bool sends = !row->op && row->step->kind == CLV_STEP_SEND;
+    int n_in, n_out;
+    const int *in = clv_sharding_row_reads(&n_in, row), *out = clv_sharding_row_makes(&n_out, row);
+    uint32_t ends = 0;
+    for (int i = 0; i < n_in; i++)
+        if (in[i] >= 0) {
+            const uint32_t held = clv_layout_stage_bits(c->table->sharded[in[i]].layout);
+            ends |= held;
+            if (!sends && (runs & ~held))
+                return refuse(c, err, "reads ", "what another stage holds");
+        }
+    for (int o = 0; o < n_out; o++) {
+        const uint32_t made = clv_layout_stage_bits(c->table->sharded[out[o]].layout);
+        ends |= made;
+        if (!sends && made != runs)
+            return refuse(c, err, "makes ", "a value of other stages than its own");
+    }
+    const int axis = c->table->graph->stage_axis - 1;
+    const int64_t stages = axis >= 0 ? c->table->graph->mesh.axis[axis].size : 1;
+    const uint32_t all = stages == CLV_MAX_STAGES ? UINT32_MAX : (1u << stages) - 1;
+    return sends && (ends & all) != (runs & all)
+               ? refuse(c, err, "sends ", "between other stages than those that run it")
+               : CLV_OK;
 }
 
 /* ---- ops ---- */
@@ -231,7 +269,7 @@ static bool is_final(const checker *c, int sharded, int value, const clv_layout 
         return false;
     const clv_sharded_value *at = &c->table->sharded[sharded];
     return same_value(c->table->graph, at->value, value) && !clv_layout_is_partial(at->layout) &&
-           (!stated || clv_layout_equal(at->layout, stated));
+           (!stated || same_layout(at->layout, stated));
 }
 
 static bool is_graph_input(const clv_sharding_table *table, int sharded, int value)
@@ -275,6 +313,7 @@ clv_status clv_sharding_table_verify(const clv_sharding_table *table, clv_error 
     for (; c.row < table->n_rows; c.row++) {
         const clv_sharding_row *row = &table->rows[c.row];
         CLV_TRY(row->op ? check_op(&c, row, err) : check_step(&c, row, err));
+        CLV_TRY(check_stages(&c, row, err));
     }
     return check_outputs(&c, err);
 }

@@ -41,7 +41,6 @@ typedef struct schedule {
     node *nodes;   /* [n] */
     int *successors;
     int *order;        /* [n] out: old index by new index */
-    int *index_of;     /* [n] out: new index by old index */
     int *completes_at; /* [n] out, by old index: the new index after which ranks wait for it */
     double *exposed;   /* [n] out, by old index: seconds for which ranks only wait for it */
     int n_placed;
@@ -51,76 +50,7 @@ typedef struct schedule {
 
 /* ---- dependences ---- */
 
-/* The last uses of a buffer's memory (clv_program_buffer_range). */
-typedef struct user {
-    int writer;     /* -1: none */
-    int first_read; /* index into reads; -1: none since it was written */
-} user;
-
-typedef struct read {
-    int instruction, next;
-} read;
-
-typedef struct edges {
-    int n;
-    int *from, *to;
-} edges;
-
-static void add_edge(edges *e, int from, int to)
-{
-    if (from < 0 || from == to)
-        return;
-    e->from[e->n] = from;
-    e->to[e->n++] = to;
-}
-
-/* An instruction depends on the last writer of the memory that it reads, and on all readers of memory that it writes.
- * */
-static void find_edges(edges *e, const clv_program *program, user *users, read *reads)
-{
-    int n_reads = 0;
-    for (int b = 0; b < program->n_buffers; b++)
-        users[b] = (user){-1, -1};
-    for (int i = 0; i < program->n_instructions; i++) {
-        const clv_instruction *instruction = &program->instructions[i];
-        for (int k = 0; k < instruction->n_in; k++) {
-            clv_buffer_range cells =
-                instruction->in[k] < 0 ? (clv_buffer_range){0} : clv_program_buffer_range(program, instruction->in[k]);
-            for (int c = 0; c < cells.n; c++) {
-                user *u = &users[clv_buffer_range_at(&cells, c)];
-                add_edge(e, u->writer, i);
-                reads[n_reads] = (read){i, u->first_read};
-                u->first_read = n_reads++;
-            }
-        }
-        for (int o = 0; o < instruction->n_out; o++) {
-            clv_buffer_range cells = clv_program_buffer_range(program, instruction->out[o]);
-            for (int c = 0; c < cells.n; c++) {
-                user *u = &users[clv_buffer_range_at(&cells, c)];
-                add_edge(e, u->writer, i);
-                for (int r = u->first_read; r >= 0; r = reads[r].next)
-                    add_edge(e, reads[r].instruction, i);
-                *u = (user){i, -1};
-            }
-        }
-    }
-}
-
-/* Upper bound of the number of edges: two for each memory range that is read, one for each that is written. */
-static int most_edges(const clv_program *program)
-{
-    int n = 0;
-    for (int i = 0; i < program->n_instructions; i++) {
-        const clv_instruction *instruction = &program->instructions[i];
-        for (int k = 0; k < instruction->n_in; k++)
-            n += instruction->in[k] < 0 ? 0 : 2 * clv_program_buffer_range(program, instruction->in[k]).n;
-        for (int o = 0; o < instruction->n_out; o++)
-            n += clv_program_buffer_range(program, instruction->out[o]).n;
-    }
-    return n;
-}
-
-static void link_nodes(schedule *s, const edges *e)
+static void link_nodes(schedule *s, const clv_instruction_edges *e)
 {
     for (int k = 0; k < e->n; k++) {
         s->nodes[e->from[k]].n_successors++;
@@ -174,7 +104,7 @@ static int by_position(const void *a, const void *b)
 
 /* Moves collectives to right after the writer of their operand; those of state or inputs stay, as they could always
  * begin. */
-static void hoist_collectives(schedule *s, position *positions, const edges *e)
+static void hoist_collectives(schedule *s, position *positions, const clv_instruction_edges *e)
 {
     for (int i = 0; i < s->n; i++)
         positions[i] = (position){i, i};
@@ -292,32 +222,7 @@ static void run(schedule *s)
         }
 }
 
-/* ---- the new order ---- */
-
-static int by_instruction(const void *a, const void *b)
-{
-    const clv_partition_decision *x = a, *y = b;
-    return x->instruction < y->instruction ? -1 : x->instruction > y->instruction;
-}
-
-/* was: room for a copy of the n instructions. */
-static void reorder(clv_program *program, const schedule *s, clv_instruction *was)
-{
-    memcpy(was, program->instructions, (size_t)s->n * sizeof *was);
-    program->n_steps = 0;
-    for (int at = 0; at < s->n; at++) {
-        int i = s->order[at];
-        program->instructions[at] = was[i];
-        program->instructions[at].n_overlapped = was[i].group >= 0 ? s->completes_at[i] - at : 0;
-        if (!was[i].op)
-            program->steps[program->n_steps++] = at;
-        s->index_of[i] = at;
-    }
-    for (int r = 0; r < program->n_decisions; r++)
-        program->decisions[r].instruction = s->index_of[program->decisions[r].instruction];
-    if (program->n_decisions > 0)
-        qsort(program->decisions, (size_t)program->n_decisions, sizeof *program->decisions, by_instruction);
-}
+/* ---- times ---- */
 
 static void measure(schedule *s, const clv_machine *machine)
 {
@@ -335,26 +240,22 @@ static void measure(schedule *s, const clv_machine *machine)
 static clv_status make_schedule(schedule *s, const clv_program *program, clv_arena *arena, const clv_machine *machine,
                                 clv_error *err)
 {
-    size_t n = (size_t)program->n_instructions + 1, n_edges = (size_t)most_edges(program) + 1;
+    size_t n = (size_t)program->n_instructions + 1;
+    clv_instruction_edges e;
+    CLV_TRY(clv_program_find_edges(&e, program, arena, err));
     *s = (schedule){.program = program,
                     .n = program->n_instructions,
                     .in_order = clv_arena_alloc(arena, n, sizeof *s->in_order),
                     .nodes = clv_arena_alloc(arena, n, sizeof *s->nodes),
-                    .successors = clv_arena_alloc(arena, n_edges, sizeof *s->successors),
+                    .successors = clv_arena_alloc(arena, (size_t)e.n + 1, sizeof *s->successors),
                     .order = clv_arena_alloc(arena, n, sizeof *s->order),
-                    .index_of = clv_arena_alloc(arena, n, sizeof *s->index_of),
                     .completes_at = clv_arena_alloc(arena, n, sizeof *s->completes_at),
                     .exposed = clv_arena_alloc(arena, n, sizeof *s->exposed),
                     .flights = clv_arena_alloc(arena, (size_t)program->n_groups + 1, sizeof *s->flights)};
-    edges e = {.from = clv_arena_alloc(arena, n_edges, sizeof *e.from),
-               .to = clv_arena_alloc(arena, n_edges, sizeof *e.to)};
-    user *users = clv_arena_alloc(arena, (size_t)program->n_buffers + 1, sizeof *users);
-    read *reads = clv_arena_alloc(arena, n_edges, sizeof *reads);
     position *positions = clv_arena_alloc(arena, n, sizeof *positions);
-    if (!s->in_order || !s->nodes || !s->successors || !s->order || !s->index_of || !s->completes_at || !s->exposed ||
-        !s->flights || !e.from || !e.to || !users || !reads || !positions)
+    if (!s->in_order || !s->nodes || !s->successors || !s->order || !s->completes_at || !s->exposed || !s->flights ||
+        !positions)
         return clv_fail_memory(err, "a schedule", n * sizeof(node));
-    find_edges(&e, program, users, reads);
     measure(s, machine);
     link_nodes(s, &e);
     find_paths(s);
@@ -377,11 +278,7 @@ static clv_status schedule_best(clv_program *program, clv_arena *arena, const cl
         *program = split;
         whole = chunked;
     }
-    clv_instruction *was = clv_arena_alloc(arena, (size_t)whole.n, sizeof *was);
-    if (!was)
-        return clv_fail_memory(err, "a schedule", (size_t)whole.n * sizeof *was);
-    reorder(program, &whole, was);
-    return CLV_OK;
+    return clv_program_reorder(program, whole.order, whole.completes_at, arena, err);
 }
 
 clv_status clv_program_schedule_overlap(clv_program *program, const clv_machine *machine, clv_error *err)

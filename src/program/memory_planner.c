@@ -113,7 +113,8 @@ static void reuse_in_place(clv_program *program)
 typedef struct piece {
     int64_t bytes, offset;
     int first, last;
-    int order; /* among equals */
+    uint32_t stages; /* bits of the pipeline stages that have it */
+    int order;       /* among equals */
     int64_t *result;
 } piece;
 
@@ -131,6 +132,7 @@ static int by_falling_size(const void *a, const void *b)
 typedef struct placed {
     int64_t offset, end;
     int first, last;
+    uint32_t stages;
 } placed;
 
 /* The lowest offset at which the piece overlaps no other that is live at the same time. others: [n] by offset. */
@@ -138,7 +140,7 @@ static int64_t lowest_gap(const placed *others, int n, const piece *want)
 {
     int64_t offset = 0;
     for (int i = 0; i < n; i++) {
-        if (others[i].first > want->last || want->first > others[i].last)
+        if (others[i].first > want->last || want->first > others[i].last || !(others[i].stages & want->stages))
             continue;
         if (others[i].offset - offset >= want->bytes)
             break;
@@ -159,7 +161,7 @@ static void insert_placed(placed *others, int n, const piece *p)
             high = middle;
     }
     memmove(others + low + 1, others + low, (size_t)(n - low) * sizeof *others);
-    others[low] = (placed){p->offset, p->offset + p->bytes, p->first, p->last};
+    others[low] = (placed){p->offset, p->offset + p->bytes, p->first, p->last, p->stages};
 }
 
 /* Places pieces in order of decreasing size, each into the lowest gap. */
@@ -286,6 +288,32 @@ static clv_status place_by_time(piece *pieces, int n, clv_error *err)
     return CLV_OK;
 }
 
+/* By time each stage is placed alone, above what several stages have. */
+static clv_status place_stages_by_time(piece *pieces, int n, int stages, clv_error *err)
+{
+    piece *part = calloc((size_t)n + 1, sizeof *part);
+    int64_t shared = 0;
+    clv_status status = part ? CLV_OK : clv_fail_memory(err, "the memory plan", (size_t)n * sizeof *part);
+    for (int s = -1; status == CLV_OK && s < stages; s++) {
+        int count = 0;
+        for (int i = 0; i < n; i++) {
+            const bool several = (pieces[i].stages & (pieces[i].stages - 1)) != 0;
+            if (s < 0 ? several : !several && (pieces[i].stages >> s & 1))
+                part[count++] = pieces[i];
+        }
+        status = place_by_time(part, count, err);
+        for (int k = 0; status == CLV_OK && k < count; k++) {
+            const int64_t offset = part[k].offset + (s < 0 ? 0 : shared);
+            *part[k].result = offset;
+            pieces[part[k].order].offset = offset;
+        }
+        for (int k = 0; s < 0 && k < count; k++)
+            shared = part[k].offset + part[k].bytes > shared ? part[k].offset + part[k].bytes : shared;
+    }
+    free(part);
+    return status;
+}
+
 static bool grow(int64_t *total, int64_t bytes)
 {
     bool fits = bytes <= CLV_MAX_RANK_BYTES - CLV_REGION_ALIGN - *total;
@@ -305,9 +333,14 @@ static clv_status check_total(const clv_program *program, clv_error *err)
     return fits ? CLV_OK : clv_fail(err, CLV_ELIMIT, "the tensors of a program come to more than 2^62 bytes a rank");
 }
 
-static void add_piece(piece *pieces, int *n, int64_t bytes, int first, int last, int64_t *result)
+static void add_piece(piece *pieces, int *n, int64_t bytes, int first, int last, uint32_t stages, int64_t *result)
 {
-    pieces[*n] = (piece){.bytes = bytes, .first = first, .last = last, .order = *n, .result = result};
+    pieces[*n] = (piece){.bytes = bytes,
+                         .first = first,
+                         .last = last,
+                         .stages = stages ? stages : UINT32_MAX,
+                         .order = *n,
+                         .result = result};
     ++*n;
 }
 
@@ -317,14 +350,20 @@ static int collect_pieces(const clv_region_plan *plan, const clv_program *progra
     for (int b = 0; b < program->n_buffers; b++) {
         const clv_buffer *buffer = &program->buffers[b];
         if (buffer->kind != CLV_BUFFER_STATE && buffer->shares_with < 0 && buffer->bytes + guard > 0)
-            add_piece(pieces, &n, buffer->bytes + guard, buffer->first, buffer->last, &plan->buffer[b]);
+            add_piece(pieces, &n, buffer->bytes + guard, buffer->first, buffer->last, buffer->layout.stages,
+                      &plan->buffer[b]);
     }
     for (int i = 0; i < program->n_instructions; i++) {
         int64_t bytes = program->instructions[i].workspace_bytes;
         if (bytes > 0)
-            add_piece(pieces, &n, bytes + guard, i, i, &plan->workspace[i]);
+            add_piece(pieces, &n, bytes + guard, i, i, program->instructions[i].stages, &plan->workspace[i]);
     }
     return n;
+}
+
+static int64_t round_region(int64_t bytes)
+{
+    return (bytes + CLV_REGION_ALIGN - 1) / CLV_REGION_ALIGN * CLV_REGION_ALIGN;
 }
 
 static clv_status place_pieces(clv_region_plan *plan, const clv_program *program, int64_t guard, clv_error *err)
@@ -336,7 +375,10 @@ static clv_status place_pieces(clv_region_plan *plan, const clv_program *program
     if (!pieces)
         return clv_fail_memory(err, "the memory plan", room * sizeof *pieces);
     int n = collect_pieces(plan, program, guard, pieces);
-    clv_status status = n > most ? place_by_time(pieces, n, err) : place_by_size(pieces, n, err);
+    const int stages = clv_program_stage_count(program);
+    clv_status status = n <= most     ? place_by_size(pieces, n, err)
+                        : stages == 1 ? place_by_time(pieces, n, err)
+                                      : place_stages_by_time(pieces, n, stages, err);
     plan->bytes = 0;
     for (int i = 0; i < n; i++) {
         *pieces[i].result = pieces[i].offset;
@@ -344,8 +386,28 @@ static clv_status place_pieces(clv_region_plan *plan, const clv_program *program
         plan->bytes = end > plan->bytes ? end : plan->bytes;
     }
     free(pieces);
-    plan->bytes = (plan->bytes + CLV_REGION_ALIGN - 1) / CLV_REGION_ALIGN * CLV_REGION_ALIGN;
+    plan->bytes = round_region(plan->bytes);
     return status;
+}
+
+int64_t clv_program_stage_region_bytes(const clv_program *program, int stage)
+{
+    int64_t end = 0;
+    if (program->stage_axis == 0)
+        return program->region_bytes;
+    for (int b = 0; b < program->n_buffers; b++) {
+        const clv_buffer *buffer = &program->buffers[b];
+        if (buffer->kind != CLV_BUFFER_STATE && buffer->shares_with < 0 &&
+            clv_stages_have(buffer->layout.stages, stage))
+            end = buffer->offset + buffer->bytes > end ? buffer->offset + buffer->bytes : end;
+    }
+    for (int i = 0; i < program->n_instructions; i++) {
+        const clv_instruction *instruction = &program->instructions[i];
+        const int64_t workspace = instruction->workspace_offset + instruction->workspace_bytes;
+        if (instruction->workspace_bytes > 0 && clv_stages_have(instruction->stages, stage))
+            end = workspace > end ? workspace : end;
+    }
+    return round_region(end);
 }
 
 void clv_region_plan_free(clv_region_plan *plan)

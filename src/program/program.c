@@ -18,11 +18,15 @@ void clv_program_free(clv_program *program)
 clv_status clv_program_find_group(int *out, clv_program *program, const clv_reshard_step *step, clv_error *err)
 {
     size_t bytes = (size_t)step->n_axes * sizeof *step->axes;
+    const bool sends = step->kind == CLV_STEP_SEND;
+    const uint32_t from = sends ? clv_layout_stage_bits(&step->from) : 0,
+                   to = sends ? clv_layout_stage_bits(&step->to) : 0;
     *out = -1;
     if (!clv_step_moves(step->kind))
         return CLV_OK;
     for (int g = 0; g < program->n_groups; g++)
-        if (program->groups[g].n == step->n_axes && memcmp(program->groups[g].axes, step->axes, bytes) == 0) {
+        if (program->groups[g].n == step->n_axes && program->groups[g].from == from && program->groups[g].to == to &&
+            memcmp(program->groups[g].axes, step->axes, bytes) == 0) {
             *out = g;
             return CLV_OK;
         }
@@ -30,9 +34,16 @@ clv_status clv_program_find_group(int *out, clv_program *program, const clv_resh
                        sizeof *program->groups) != 0)
         return clv_fail_memory(err, "a group", sizeof *program->groups);
     *out = program->n_groups++;
-    program->groups[*out] = (clv_group_axes){.n = step->n_axes};
+    program->groups[*out] = (clv_group_axes){.n = step->n_axes, .from = from, .to = to};
     memcpy(program->groups[*out].axes, step->axes, bytes);
     return CLV_OK;
+}
+
+int clv_program_stage_of(const clv_program *program, int64_t rank)
+{
+    if (program->stage_axis == 0)
+        return 0;
+    return (int)clv_mesh_coordinate(&program->mesh, clv_mesh_whole_axis(&program->mesh, program->stage_axis - 1), rank);
 }
 
 const clv_mesh *clv_program_mesh(const clv_program *program)
@@ -262,7 +273,9 @@ clv_view clv_buffer_view(const clv_buffer *buffer, const clv_mesh *mesh, int64_t
 {
     clv_view view = {.data = base, .dtype = buffer->type.dtype, .rank = buffer->type.rank};
     clv_shard shard = clv_layout_shard(&buffer->layout, mesh, buffer->type.shape, rank);
-    for (int d = 0; d < view.rank; d++) {
+    if (!clv_layout_has_rank(&buffer->layout, mesh, rank) && view.rank == 0)
+        view.rank = 1; /* of no elements: another stage's scalar */
+    for (int d = 0; d < buffer->type.rank; d++) {
         view.shape[d] = shard.hi[d] - shard.lo[d];
         view.lo[d] = shard.lo[d];
         view.global[d] = buffer->type.shape[d];

@@ -67,6 +67,8 @@ typedef struct clv_instruction {
     bool backward, update;                                   /* pass: backward; update of parameters */
     bool recomputed;    /* repeats an instruction of the forward pass (clv_compile_options.recompute) */
     bool is_conversion; /* converts the tensor of a compressed collective */
+    int microbatch;     /* of an op, in gradient accumulation: from 1; 0: none */
+    uint32_t stages;    /* bit s: ranks of pipeline stage s run it; 0: all ranks do */
     int64_t workspace_bytes, workspace_offset;
 } clv_instruction;
 
@@ -74,6 +76,8 @@ typedef struct clv_instruction {
 typedef struct clv_group_axes {
     int n;
     clv_subaxis axes[CLV_MAX_SUBAXES];
+    uint32_t from,
+        to; /* of sends: bits of the stages that send and that receive, whose ranks alone are members; else 0 */
 } clv_group_axes;
 
 typedef struct clv_program_output {
@@ -98,20 +102,38 @@ struct clv_program {
     clv_strategy_candidate *candidates; /* with clv_compile_options.explain */
     int n_decisions;
     clv_partition_decision *decisions; /* with clv_compile_options.keep_decisions */
-    int64_t region_bytes;
-    int greedy_by_size_limit; /* clv_compile_options */
-    clv_recompute recompute;  /* likewise */
+    int64_t region_bytes;              /* of a rank; of pipeline stages, the largest */
+    int stage_axis;                    /* 1 + the mesh axis of pipeline stages; 0: none */
+    int greedy_by_size_limit;          /* clv_compile_options */
+    clv_recompute recompute;           /* likewise */
 };
 
 /* ---- memory_report.c ---- */
 
-/* Whether a buffer of the region owns memory at instruction i. */
-bool clv_buffer_holds_memory_at(const clv_buffer *buffer, int i);
+/* Whether a buffer of a stage's region owns memory at instruction i. */
+bool clv_buffer_holds_memory_at(const clv_buffer *buffer, int stage, int i);
 
 /* The entry of the report for a buffer of the region. */
 int64_t *clv_memory_figure(clv_memory *m, const clv_program *program, const clv_buffer *buffer);
 
 /* ---- program.c ---- */
+
+/* The number of pipeline stages; 1: the program has none. */
+static inline int clv_program_stage_count(const clv_program *program)
+{
+    return program->stage_axis > 0 ? (int)program->mesh.axis[program->stage_axis - 1].size : 1;
+}
+/* The pipeline stage of a rank; 0 without stages. */
+int clv_program_stage_of(const clv_program *program, int64_t rank);
+/* Whether what has these stages (of a layout or an instruction; 0: all) is there for this stage. */
+static inline bool clv_stages_have(uint32_t stages, int stage)
+{
+    return stages == 0 || (stages >> stage & 1);
+}
+/* Bytes of the region of a stage's ranks. */
+int64_t clv_program_stage_region_bytes(const clv_program *program, int stage);
+/* memory_report.c. The memory of a stage's ranks, as clv_program_memory. */
+clv_status clv_program_stage_memory(clv_memory *out, const clv_program *program, int stage, clv_error *err);
 
 /* The type of the largest shard. */
 clv_type clv_local_type(const clv_type *type, const clv_layout *layout);
@@ -199,12 +221,32 @@ int64_t clv_software_recomputed_values(double *parts, const clv_program *program
 /* The dtype by which its measured rates are looked up: its first operand's. */
 clv_dtype clv_instruction_dtype(const clv_program *program, int i);
 
+/* ---- reorder_instructions.c ---- */
+
+/* Instruction to[k] must come after from[k], which comes before it in the program. */
+typedef struct clv_instruction_edges {
+    int n;
+    int *from, *to;
+} clv_instruction_edges;
+/* An instruction depends on the last writer of the memory that it reads, and on all that use memory that it writes. */
+clv_status clv_program_find_edges(clv_instruction_edges *out, const clv_program *program, clv_arena *arena,
+                                  clv_error *err);
+/* Puts instructions in the order order[new] = old; completes_at[old]: the new index after which ranks wait for it, of a
+ * collective. arena: for scratch. */
+clv_status clv_program_reorder(clv_program *program, const int *order, const int *completes_at, clv_arena *arena,
+                               clv_error *err);
+
 /* ---- passes over programs ---- */
 
 /* latency_hiding_scheduler.c. Reorders instructions so that collectives overlap with independent ops, by predicted
  * times on the machine (NULL: the default one), and splits collectives and their matmuls into chunks if that is faster.
  * Results are equal bit for bit, unless a matmul is split. Call it before clv_program_plan_memory. */
 clv_status clv_program_schedule_overlap(clv_program *program, const clv_machine *machine, clv_error *err);
+
+/* pipeline_scheduler.c. Orders the instructions of a program with pipeline stages, so that stages work on several
+ * microbatches at once and sends overlap. Results are equal bit for bit. Call it before clv_program_plan_memory. */
+clv_status clv_program_schedule_pipeline(clv_program *program, clv_plan_schedule schedule, const clv_machine *machine,
+                                         clv_error *err);
 
 /* chunk_collectives.c. *out becomes the program with those collectives split that gain by it on the machine; *any:
  * whether there are any. exposed: [n_instructions] seconds for which ranks would wait for it; collectives without any

@@ -39,6 +39,8 @@ static void mix_layout(uint64_t *digest, const clv_layout *layout)
 {
     mix_number(digest, layout->rank);
     mix_number(digest, layout->reduction);
+    if (layout->stage_axis > 0)
+        mix_number(digest, layout->stages);
     for (int d = 0; d <= layout->rank; d++) {
         const clv_subaxis *axes;
         int n = clv_layout_axes(&axes, layout, d);
@@ -115,6 +117,8 @@ static void mix_instruction(uint64_t *digest, const clv_instruction *instruction
         mix_step(digest, instruction->step);
     mix_number(digest, instruction->group);
     mix_number(digest, instruction->n_overlapped);
+    if (instruction->stages > 0)
+        mix_number(digest, instruction->stages);
     mix_number(digest, instruction->n_in);
     mix_number(digest, instruction->n_out);
     mix(digest, instruction->in, (size_t)instruction->n_in * sizeof *instruction->in);
@@ -129,8 +133,11 @@ uint64_t clv_program_digest(const clv_program *program)
     for (int b = 0; b < program->n_buffers; b++)
         mix_buffer(&digest, &program->buffers[b]);
     mix_number(&digest, program->n_groups);
-    for (int g = 0; g < program->n_groups; g++)
+    for (int g = 0; g < program->n_groups; g++) {
         mix_axes(&digest, program->groups[g].axes, program->groups[g].n);
+        if (program->groups[g].from > 0)
+            mix_number(&digest, (int64_t)program->groups[g].from << 32 | program->groups[g].to);
+    }
     mix_number(&digest, program->n_instructions);
     for (int i = 0; i < program->n_instructions; i++)
         mix_instruction(&digest, &program->instructions[i], &program->mesh);

@@ -12,7 +12,8 @@
     X(CLV_STEP_REDUCE_SCATTER, "reduce_scatter", 1, 1)                                                                 \
     X(CLV_STEP_ALL_REDUCE, "all_reduce", 1, 1)                                                                         \
     X(CLV_STEP_PERMUTE, "permute", 0, 1)                                                                               \
-    X(CLV_STEP_EXCHANGE, "exchange", 0, 1)
+    X(CLV_STEP_EXCHANGE, "exchange", 0, 1)                                                                             \
+    X(CLV_STEP_SEND, "send", 0, 1)
 
 typedef enum clv_step_kind {
 #define CLV_STEP_ENUM(code, name, reduces, moves) code,
@@ -22,7 +23,8 @@ typedef enum clv_step_kind {
 } clv_step_kind;
 
 /* A step of a reshard. mask: replicated -> partial; coordinate 0 keeps the values, others get zeros (sum) or -inf
- * (max). In steps that neither reduce nor mask each rank copies the elements that it lacks from ranks of its group. */
+ * (max). In steps that neither reduce nor mask each rank copies the elements that it lacks from ranks of its group.
+ * send: to the ranks of other pipeline stages; the layouts are the same but for their stages. */
 typedef struct clv_reshard_step {
     clv_step_kind kind;
     clv_layout from, to;
@@ -31,6 +33,12 @@ typedef struct clv_reshard_step {
     double bytes;                      /* bytes received, max over ranks (docs/reshard.md); of an all_reduce over an
                                           uneven shape not an integer */
 } clv_reshard_step;
+
+/* Bits of the stages that hold a tensor; all bits for a tensor that every stage holds. */
+static inline uint32_t clv_layout_stage_bits(const clv_layout *layout)
+{
+    return layout->stage_axis > 0 ? layout->stages : UINT32_MAX;
+}
 
 const char *clv_step_name(clv_step_kind kind);
 bool clv_step_reduces(clv_step_kind kind);

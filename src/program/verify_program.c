@@ -82,8 +82,42 @@ static clv_status check_operand(const clv_program *program, int i, int b, const 
     return CLV_OK;
 }
 
+/* Checks the pipeline stages of an instruction. All stages run parts of one list in its order, and a send is one
+ * instruction of the stages at both ends, so every send meets its receive, and of all instructions that have not ended
+ * the first can always end. */
+static clv_status check_stages(const clv_program *program, int i, clv_error *err)
+{
+    const clv_instruction *instruction = &program->instructions[i];
+    const int stages = clv_program_stage_count(program);
+    const bool sends = !instruction->op && instruction->step->kind == CLV_STEP_SEND;
+    for (int s = 0; s < stages; s++) {
+        const bool runs = clv_stages_have(instruction->stages, s);
+        bool reads = true, writes = true;
+        for (int k = 0; k < instruction->n_in; k++)
+            reads = reads &&
+                    (instruction->in[k] < 0 || clv_stages_have(program->buffers[instruction->in[k]].layout.stages, s));
+        for (int o = 0; o < instruction->n_out; o++)
+            writes = writes && clv_stages_have(program->buffers[instruction->out[o]].layout.stages, s);
+        if (!sends && runs && !reads)
+            return clv_fail(err, CLV_EINVAL, "instruction %d (%s) reads what its stage %d does not hold", i,
+                            instruction->name, s);
+        if (!sends && runs != writes)
+            return clv_fail(err, CLV_EINVAL, "instruction %d (%s): stage %d %s", i, instruction->name, s,
+                            runs ? "has no room for its result" : "holds a result that it does not compute");
+        if (sends && runs != (reads || writes))
+            return clv_fail(err, CLV_EINVAL, "instruction %d (%s): stage %d %s", i, instruction->name, s,
+                            runs ? "neither sends nor receives" : "sends or receives, and does not run it");
+        const clv_group_axes *group = instruction->group >= 0 ? &program->groups[instruction->group] : NULL;
+        if (sends && (!group || (group->from >> s & 1) != reads || (group->to >> s & 1) != writes))
+            return clv_fail(err, CLV_EINVAL, "instruction %d (%s): stage %d is no member of its group", i,
+                            instruction->name, s);
+    }
+    return CLV_OK;
+}
+
 static clv_status check_instruction(const clv_program *program, int i, const contents *c, clv_error *err)
 {
+    CLV_TRY(check_stages(program, i, err));
     const clv_instruction *instruction = &program->instructions[i];
     for (int k = 0; k < instruction->n_in; k++)
         if (instruction->in[k] >= 0)
@@ -122,9 +156,11 @@ static clv_status check_order(const clv_program *program, const contents *c, clv
     return CLV_OK;
 }
 
-static bool overlap(const clv_buffer *buffer, int first, int last, int64_t offset, int64_t bytes)
+/* stages: of pipeline stages that have the other memory; 0: all. */
+static bool overlap(const clv_buffer *buffer, int first, int last, uint32_t stages, int64_t offset, int64_t bytes)
 {
-    bool live_together = buffer->first <= last && first <= buffer->last;
+    bool live_together = buffer->first <= last && first <= buffer->last &&
+                         (stages == 0 || buffer->layout.stages == 0 || (stages & buffer->layout.stages));
     return in_region(buffer) && live_together && buffer->offset < offset + bytes &&
            offset < buffer->offset + buffer->bytes;
 }
@@ -136,11 +172,11 @@ static clv_status check_offsets(const clv_program *program, clv_error *err)
         if (in_region(x) && (x->offset < 0 || x->offset > program->region_bytes - x->bytes))
             return clv_fail(err, CLV_EINVAL, "buffer %d lies outside the region", a);
         for (int b = 0; in_region(x) && b < a; b++)
-            if (overlap(&program->buffers[b], x->first, x->last, x->offset, x->bytes))
+            if (overlap(&program->buffers[b], x->first, x->last, x->layout.stages, x->offset, x->bytes))
                 return clv_fail(err, CLV_EINVAL, "buffers %d and %d live at once and overlap", b, a);
         for (int i = x->first < 0 ? 0 : x->first; in_region(x) && i <= x->last && i < program->n_instructions; i++) {
             const clv_instruction *made = &program->instructions[i];
-            if (overlap(x, i, i, made->workspace_offset, made->workspace_bytes))
+            if (overlap(x, i, i, made->stages, made->workspace_offset, made->workspace_bytes))
                 return clv_fail(err, CLV_EINVAL, "buffer %d and the workspace of instruction %d (%s) overlap", a, i,
                                 made->name);
         }

@@ -140,7 +140,7 @@ bool clv_layout_equal(const clv_layout *a, const clv_layout *b)
 {
     if (!a || !b || !is_dim_or_partial(a, a->rank))
         return false;
-    if (a->rank != b->rank || a->reduction != b->reduction)
+    if (a->rank != b->rank || a->reduction != b->reduction || a->stage_axis != b->stage_axis || a->stages != b->stages)
         return false;
     for (int d = 0; d <= a->rank + 1; d++)
         if (a->begin[d] != b->begin[d])
@@ -258,6 +258,52 @@ clv_layout clv_layout_without_partial(const clv_layout *layout)
     return whole;
 }
 
+/* Bits of all coordinates of a mesh axis; 0: too many. */
+static uint32_t all_stages(const clv_mesh *mesh, int axis)
+{
+    const int64_t n = mesh->axis[axis].size;
+    return n > CLV_MAX_STAGES ? 0 : n == CLV_MAX_STAGES ? UINT32_MAX : (1u << n) - 1;
+}
+
+static clv_status check_stages(const clv_layout *layout, const clv_mesh *mesh, int axis, uint32_t stages,
+                               clv_error *err)
+{
+    if (axis < 0 || axis >= mesh->n_axes)
+        return clv_fail(err, CLV_EAXIS, "layout: stages of axis index %d; the mesh has %d axes", axis, mesh->n_axes);
+    const uint32_t all = all_stages(mesh, axis);
+    if (all == 0)
+        return clv_fail(err, CLV_EAXIS, "layout: axis %s has %lld stages; valid: at most %d", mesh->axis[axis].name,
+                        (long long)mesh->axis[axis].size, CLV_MAX_STAGES);
+    if (stages == 0 || (stages & ~all))
+        return clv_fail(err, CLV_EINVAL, "layout: stages 0x%x of axis %s; valid: some of 0x%x", stages,
+                        mesh->axis[axis].name, all);
+    for (int i = 0; i < layout->begin[layout->rank + 1]; i++)
+        if (layout->axes[i].axis == axis)
+            return clv_fail(err, CLV_EAXIS, "layout: axis %s has the stages, so it splits no dimension",
+                            mesh->axis[axis].name);
+    return CLV_OK;
+}
+
+clv_status clv_layout_set_stages(clv_layout *layout, const clv_mesh *mesh, int axis, uint32_t stages, clv_error *err)
+{
+    CLV_TRY(clv_require(layout && mesh, __func__, "a layout and a mesh", err));
+    CLV_TRY(clv_mesh_check(mesh, err));
+    CLV_TRY(check_ranges(layout, err));
+    CLV_TRY(check_stages(layout, mesh, axis, stages, err));
+    const bool all = stages == all_stages(mesh, axis);
+    layout->stage_axis = all ? 0 : (uint8_t)(axis + 1);
+    layout->stages = all ? 0 : stages;
+    return CLV_OK;
+}
+
+bool clv_layout_has_rank(const clv_layout *layout, const clv_mesh *mesh, int64_t rank)
+{
+    if (!layout || !mesh || layout->stage_axis == 0 || layout->stage_axis > mesh->n_axes)
+        return layout && mesh;
+    const int64_t stage = clv_mesh_coordinate(mesh, clv_mesh_whole_axis(mesh, layout->stage_axis - 1), rank);
+    return stage >= 0 && stage < CLV_MAX_STAGES && (layout->stages >> stage & 1);
+}
+
 /* ---- invariants ---- */
 
 static clv_status check_dims(const clv_layout *layout, const int64_t *shape, clv_error *err)
@@ -311,5 +357,12 @@ clv_status clv_layout_check(const clv_layout *layout, const clv_mesh *mesh, cons
     if ((unsigned)layout->reduction > CLV_REDUCTION_MAX)
         return clv_fail(err, CLV_EINVAL, "layout: unknown reduction %d", (int)layout->reduction);
     CLV_TRY(check_dims(layout, shape, err));
+    if (layout->stage_axis > 0)
+        CLV_TRY(check_stages(layout, mesh, layout->stage_axis - 1, layout->stages, err));
+    if ((layout->stage_axis > 0) != (layout->stages > 0) ||
+        (layout->stages > 0 && layout->stages == all_stages(mesh, layout->stage_axis - 1)))
+        return clv_fail(err, CLV_EINVAL,
+                        "layout: not in normal form: stages and their axis go together, and some stage "
+                        "lacks the tensor");
     return check_axes(layout, mesh, err);
 }

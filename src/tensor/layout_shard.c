@@ -34,6 +34,8 @@ clv_shard clv_layout_shard(const clv_layout *layout, const clv_mesh *mesh, const
     if (!layout || !mesh || !is_rank(layout->rank) || (!shape && layout->rank > 0))
         return (clv_shard){0};
     clv_shard shard = {.rank = layout->rank};
+    if (!clv_layout_has_rank(layout, mesh, rank))
+        return shard;
     for (int d = 0; d < layout->rank; d++)
         clv_block_range(shape[d], layout->alignment[d], clv_layout_block_count(layout, d),
                         clv_layout_block_index(layout, mesh, d, rank), &shard.lo[d], &shard.hi[d]);

@@ -1,6 +1,7 @@
 /* layout_text.c - layout text form: parses and prints `data,_,model`, `(X,Y),_`, `x*64,_ + sum{y:(2)2}`.
  *
- *   layout    := [ entry { "," entry } ] [ "+" ("sum" | "max") "{" subaxis { "," subaxis } "}" ]
+ *   layout    := [ entry { "," entry } ] [ "+" ("sum" | "max") "{" subaxis { "," subaxis } "}" ] [ stages ]
+ *   stages    := "@" name "{" number { "," number } "}"
  *   entry     := "_" | cut [ "*" alignment ]
  *   cut       := subaxis | "(" subaxis { "," subaxis } ")"
  *   subaxis   := name [ ":" "(" pre ")" size ]
@@ -168,6 +169,34 @@ static clv_status read_partial(reader *r, clv_error *err)
     return CLV_OK;
 }
 
+static clv_status read_stages(reader *r, clv_error *err)
+{
+    clv_scanner *scan = &r->scan;
+    clv_error why = {0};
+    uint32_t stages = 0;
+    clv_scan_skip_spaces(scan);
+    const int start = scan->at, end = name_end(scan);
+    const int axis = clv_mesh_find_name(r->mesh, scan->text + start, end - start);
+    if (axis < 0)
+        return clv_scan_fail(scan, start, CLV_EAXIS, err, "expected the axis of stages");
+    scan->at = end;
+    if (!clv_scan_accept(scan, '{'))
+        return clv_scan_fail(scan, scan->at, CLV_ESYNTAX, err, "expected '{'");
+    do {
+        int64_t stage;
+        clv_scan_skip_spaces(scan);
+        int at = scan->at;
+        if (!clv_scan_number(scan, &stage) || stage < 0 || stage >= CLV_MAX_STAGES)
+            return clv_scan_fail(scan, at, CLV_ESYNTAX, err, "expected a stage, from 0 to %d", CLV_MAX_STAGES - 1);
+        stages |= 1u << stage;
+    } while (clv_scan_accept(scan, ','));
+    if (!clv_scan_accept(scan, '}'))
+        return clv_scan_fail(scan, scan->at, CLV_ESYNTAX, err, "expected ',' or '}'");
+    if (clv_layout_set_stages(&r->layout, r->mesh, axis, stages, &why) != CLV_OK)
+        return clv_scan_fail(scan, start, why.code, err, "%s", why.message);
+    return CLV_OK;
+}
+
 clv_status clv_layout_parse(clv_layout *out, const char *text, const clv_mesh *mesh, int rank, clv_error *err)
 {
     CLV_TRY(clv_require(out && text && mesh, __func__, "out, text and mesh", err));
@@ -184,6 +213,8 @@ clv_status clv_layout_parse(clv_layout *out, const char *text, const clv_mesh *m
     }
     if (clv_scan_accept(scan, '+'))
         CLV_TRY(read_partial(&r, err));
+    if (clv_scan_accept(scan, '@'))
+        CLV_TRY(read_stages(&r, err));
     clv_scan_skip_spaces(scan);
     if (text[scan->at] != '\0')
         return clv_scan_fail(scan, scan->at, CLV_ESYNTAX, err, "expected the end: the tensor has %d dimension%s", rank,
@@ -198,6 +229,21 @@ static void print_subaxes(clv_text *text, const clv_subaxis *subs, int n, const 
         clv_text_add(text, "%s", i > 0 ? "," : "");
         clv_text_add_subaxis(text, subs[i], mesh);
     }
+}
+
+static void print_stages(clv_text *text, const clv_layout *layout, const clv_mesh *mesh)
+{
+    if (layout->stage_axis == 0)
+        return;
+    clv_text_add(text, "%s@%s", layout->rank > 0 || layout->begin[1] > 0 ? " " : "",
+                 mesh->axis[layout->stage_axis - 1].name);
+    const char *before = "{";
+    for (int s = 0; s < CLV_MAX_STAGES; s++)
+        if (layout->stages >> s & 1) {
+            clv_text_add(text, "%s%d", before, s);
+            before = ",";
+        }
+    clv_text_add(text, "}");
 }
 
 int clv_layout_print(char *out, size_t size, const clv_layout *layout, const clv_mesh *mesh)
@@ -221,5 +267,6 @@ int clv_layout_print(char *out, size_t size, const clv_layout *layout, const clv
         print_subaxes(&text, subs, n, mesh);
         clv_text_add(&text, "}");
     }
+    print_stages(&text, layout, mesh);
     return clv_text_finish(&text);
 }

@@ -615,7 +615,7 @@ bool clv_layout_same_shards(const clv_layout *a, const clv_layout *b, const clv_
         return false;
     if (clv_layout_check(a, mesh, NULL, NULL) != CLV_OK || clv_layout_check(b, mesh, NULL, NULL) != CLV_OK)
         return false;
-    if (a->rank != b->rank || !same_partial(a, b))
+    if (a->rank != b->rank || a->stages != b->stages || !same_partial(a, b))
         return false;
     return clv_layout_equal(a, b) ||
            (clv_max_received_elems(a, b, mesh, shape) == 0 && clv_max_received_elems(b, a, mesh, shape) == 0);

@@ -267,6 +267,8 @@ static bool is_estimated(const plan_args *a)
     clv_mesh mesh;
     const char *text = a->plan.mesh.text;
     bool known = text && clv_mesh_option_parse(&mesh, text, NULL) == CLV_OK;
+    for (int i = 0; known && (a->show || a->collectives) && i < mesh.n_axes; i++) /* of the program, which runs */
+        mesh.axis[i].size = strcmp(mesh.axis[i].name, "pipe") == 0 ? 1 : mesh.axis[i].size;
     return clv_plan_needs_estimate(known ? &mesh : NULL, a->plan.plan.model, a->plan.software != NULL) ||
            a->search.schedule || a->search.virtual_stages || a->offload_layers;
 }
@@ -282,7 +284,7 @@ static clv_status estimate(clv_invocation *run, plan_args *a, clv_error *err)
                                            .offload_layers = a->offload_layers};
     clv_plan_estimate found = {.size = sizeof found};
     if (a->show || a->collectives)
-        return clv_fail(err, CLV_EINVAL, "%s: stages, context and experts are planned, not run; valid: --all, --json",
+        return clv_fail(err, CLV_EINVAL, "%s: context, virtual stages and experts are estimated; valid: --all, --json",
                         a->show ? "--show" : "--collectives");
     CLV_TRY(clv_plan_option_read(o, err));
     clv_status status = clv_mesh_option_parse(&o->mesh.mesh, o->mesh.text ? o->mesh.text : "model=1", err);
@@ -328,7 +330,7 @@ static clv_status price_estimate(imported_layout *out, plan_args *a, clv_error *
                                    &(clv_plan_estimate_options){.size = sizeof(clv_plan_estimate_options),
                                                                 .plan = &a->plan.plan,
                                                                 .rules = a->plan.mesh.rules,
-                                                                .virtual_stages = a->virtual_stages},
+                                                                .virtual_stages = a->search.virtual_stages},
                                    err));
     out->seconds = found.predicted.seconds;
     return CLV_OK;
@@ -350,7 +352,7 @@ static clv_status price_import(imported_layout *out, plan_args *a, clv_error *er
     a->plan.plan = plan;
     a->plan.plan.accumulate = mesh->given.accumulate ? plan.accumulate : 0;
     a->plan.plan.compile.recompute = mesh->given.recompute ? plan.compile.recompute : CLV_RECOMPUTE_NONE;
-    a->virtual_stages = 0;
+    a->search.virtual_stages = 0;
     *mesh = free;
     if (a->search.devices == 0)
         a->search.devices = out->ranks;
@@ -395,7 +397,7 @@ clv_status command_plan(clv_invocation *run, clv_error *err)
     if (!parse(&a, run))
         return CLV_OK;
     CLV_TRY(clv_plan_option_import(&a.plan, err));
-    a.virtual_stages = a.virtual_stages ? a.virtual_stages : a.plan.virtual_stages;
+    a.search.virtual_stages = a.search.virtual_stages ? a.search.virtual_stages : a.plan.virtual_stages;
     if (a.plan.hardware && strcmp(a.plan.hardware, "list") == 0)
         return clv_hardware_table_new(&run->table, err);
     CLV_TRY(clv_plan_search_check(&a.search, clv_mesh_option_is_auto(&a.plan.mesh), err));

@@ -3,6 +3,7 @@
  */
 #include <stdio.h>
 
+#include "cleave/plan_estimate.h"
 #include "cli/job/job_processes.h"
 #include "cli/options/output_options.h"
 #include "cli/output/messages.h"
@@ -209,6 +210,7 @@ clv_status command_train(clv_invocation *run, clv_error *err)
         CLV_SEQ_OPTION(&a.trainer.seq, 1, 1 << 20, "N", "tokens a sequence (that of the rows of --data, else 256)"),
         CLV_BATCH_OPTION(&a.trainer.batch, 1, 1 << 20, "N", "sequences a step (8)"),
         CLV_ACCUMULATE_OPTIONS(&a.optimizer.update.accumulate, &a.optimizer.update.no_sync, &a.model.mesh.given),
+        CLV_PIPELINE_SCHEDULE_OPTION(&a.model.options.compile),
         CLV_OPT_INT("--steps, --train-iters", &a.steps, 1, 1 << 30, "N", "training steps (200)"),
         CLV_OPTIMIZER_OPTIONS(&a.optimizer),
         CLV_OPT_ENUM("--on-nan", &a.on_nan, "stop|skip", NULL,

@@ -174,10 +174,11 @@ static void put_mesh(screen *s, const clv_plan_report *r)
     end_line(s, 2);
 }
 
-/* What no program runs. */
+/* What is not compiled; of it context, virtual stages and some families of experts do not run. */
 static void put_estimate(screen *s, const clv_plan_estimate *e)
 {
-    put(s, "planned, not run");
+    const bool runs = !e->exchange && !e->experts && e->schedule != CLV_SCHEDULE_INTERLEAVED;
+    put(s, "%s", runs ? "estimated" : "planned, not run");
     if (e->stages > 1)
         put(s, ": %lld stages, %s, %lld microbatches", (long long)e->stages, clv_plan_schedule_name(e->schedule),
             (long long)e->microbatches);

@@ -86,21 +86,21 @@ clv_status clv_plan_search_state_base(clv_plan_search_options *how, clv_plan_opt
 
 /* ---- the table ---- */
 
-/* planned: what is listed may be planned, not run. */
+/* planned: what is listed may be estimated. */
 static void add_notes(clv_table *t, const clv_plan_option *o, bool planned)
 {
     clv_table_root(t);
     if (!o->hardware)
         clv_table_text(t, "note", "on the default machine: only ratios mean something; --hardware NAME has figures");
     if (planned)
-        clv_table_text(t, "runs", "no: planned, not run; --runnable leaves these out");
+        clv_table_text(t, "runs", "no: estimated; --runnable leaves these out");
 }
 
 /* How candidates are listed. */
 typedef struct listing {
     const clv_plan_search *found;
     bool searched_batch, json;
-    bool planned; /* some of them are planned, not run */
+    bool planned; /* some of them are estimated */
     double price; /* of a device's hour; 0: not given */
 } listing;
 
@@ -231,10 +231,10 @@ static clv_status save(const clv_plan_search *found, const clv_plan_option *o, c
     int at;
     if (!find_runnable(&c, &at, found))
         return clv_fail(err, CLV_EUNSUPPORTED,
-                        "--save %s: all that fits is planned, not run, so no command could use the file", path);
+                        "--save %s: all that fits has stages or context, which are estimated; a saved mesh has neither",
+                        path);
     if (at > 0)
-        clv_log("note: %s has the best that runs, number %d of the list: those before are planned, not run", path,
-                at + 1);
+        clv_log("note: %s has the best that runs, number %d of the list: those before are estimated", path, at + 1);
     const clv_saved_plan plan = {.size = sizeof plan,
                                  .mesh = *c.mesh,
                                  .rules = *c.rules,

@@ -44,11 +44,15 @@ clv_tensor_placement clv_placement_on_first_rank(const clv_safetensor *t)
     return whole;
 }
 
-/* The first rank that holds the same box: the one at 0 on every axis that the layout does not use. */
+/* The first rank that holds the same box: the one at 0 on every axis that the layout does not use, of the first
+ * pipeline stage that holds the tensor. */
 static int64_t first_holder(const clv_layout *layout, const clv_mesh *mesh, int64_t rank)
 {
     int64_t first = 0;
 
+    if (layout->stage_axis > 0)
+        first = clv_mesh_with_coordinate(mesh, clv_mesh_whole_axis(mesh, layout->stage_axis - 1), first,
+                                         __builtin_ctz(layout->stages));
     for (int d = 0; d < layout->rank; d++) {
         const clv_subaxis *axes;
         int n = clv_layout_axes(&axes, layout, d);

@@ -29,6 +29,8 @@ static bool lay_out(clv_layout *out, const packing *p, const clv_mesh *mesh, con
 {
     int front = p->type.rank - of->rank;
     *out = clv_layout_replicated(p->type.rank);
+    out->stage_axis = of->stage_axis;
+    out->stages = of->stages;
     bool good = front == 0 || clv_layout_set_dim(out, mesh, 0, partial_axes, n, 1, NULL) == CLV_OK;
     for (int d = 0; good && d < of->rank; d++) {
         const clv_subaxis *axes;

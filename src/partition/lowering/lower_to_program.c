@@ -67,7 +67,8 @@ static size_t largest_workspace(const clv_graph *graph, const clv_op *op, const 
     return op->def->workspace(op, in, out);
 }
 
-static clv_status lower_op(clv_program_builder *l, const clv_sharding_row *row, clv_error *err)
+/* microbatch: that in which it runs, as an op that is fused with an addition may be of an earlier one. */
+static clv_status lower_op(clv_program_builder *l, const clv_sharding_row *row, int microbatch, clv_error *err)
 {
     const clv_op *op = row->op;
     clv_op *copy;
@@ -79,7 +80,9 @@ static clv_status lower_op(clv_program_builder *l, const clv_sharding_row *row, 
                                    .name = copy->name,
                                    .backward = row->backward,
                                    .update = row->update,
-                                   .recomputed = row->recomputed};
+                                   .recomputed = row->recomputed,
+                                   .microbatch = microbatch,
+                                   .stages = row->stages};
     memcpy(instruction.in, row->in, sizeof instruction.in);
     memcpy(instruction.out, row->out, sizeof instruction.out);
     size_t workspace = largest_workspace(l->table->graph, op, row->strategy);
@@ -101,7 +104,8 @@ static clv_status lower_step(clv_program_builder *l, const clv_sharding_row *row
                                    .implicit = row->explanation.implicit,
                                    .purpose = row->explanation.purpose,
                                    .backward = row->backward,
-                                   .update = row->update};
+                                   .update = row->update,
+                                   .stages = row->stages};
     if (!instruction.step)
         return clv_fail_memory(err, "a step", sizeof *instruction.step);
     CLV_TRY(keep_name(&instruction.name, l, row->explanation.by, err));
@@ -217,6 +221,7 @@ static clv_status lower_updates(clv_program_builder *l, clv_error *err)
                                 .value = graph->values[v].assigned,
                                 .from = source,
                                 .to = state,
+                                .stages = program->buffers[state].layout.stages,
                                 .explanation = update->explanation};
         CLV_TRY(lower_step(l, &row, err));
     }
@@ -351,7 +356,7 @@ static clv_status lower_row(clv_program_builder *l, int r, clv_error *err)
     }
     if (l->fused_with[r] >= 0)
         CLV_TRY(clv_fuse_accumulation_join(&joined, l, r, err));
-    return lower_op(l, l->fused_with[r] >= 0 ? &joined : row, err);
+    return lower_op(l, l->fused_with[r] >= 0 ? &joined : row, row->op->microbatch, err);
 }
 
 static clv_status lower_rows(clv_program_builder *l, clv_error *err)
@@ -374,6 +379,7 @@ clv_status clv_lower_to_program(clv_program *out, const clv_sharding_table *tabl
     clv_program_builder l = {.program = out, .table = table};
     CLV_TRY(clv_sharding_table_verify(table, err));
     out->mesh = table->graph->mesh;
+    out->stage_axis = table->graph->stage_axis;
     for (int i = 0; i < table->n_sharded; i++)
         CLV_TRY(lower_sharded_value(&l, &table->sharded[i], err));
     CLV_TRY(lower_rows(&l, err));

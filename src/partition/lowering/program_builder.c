@@ -70,6 +70,7 @@ clv_status clv_program_builder_add_conversion(clv_program_builder *l, const clv_
                             .name = name,
                             .backward = row->backward,
                             .update = row->update,
-                            .is_conversion = true};
+                            .is_conversion = true,
+                            .stages = row->stages};
     return clv_program_builder_add_instruction(l->program, &made, err);
 }

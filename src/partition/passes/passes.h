@@ -29,6 +29,10 @@ clv_status clv_recompute_activations(clv_sharding_table *table, clv_recompute mo
  * after the row that last made or read its operand; additions of gradients follow. */
 clv_status clv_reduce_gradients_early(clv_sharding_table *table, clv_error *err);
 
+/* place_stages.c. In: the table of one stage's ranks, of a graph with pipeline stages (else nothing is done). Out:
+ * stages of rows and layouts, and sends. */
+clv_status clv_place_stages(clv_sharding_table *table, clv_error *err);
+
 /* lower_to_program.c. Fills a program, which has an arena and nothing else, with buffers and instructions; it keeps
  * nothing of the table or its graph. CLV_EINVAL for a table that clv_sharding_table_verify refuses. */
 clv_status clv_lower_to_program(clv_program *out, const clv_sharding_table *table, clv_error *err);

@@ -126,6 +126,8 @@ clv_step_route clv_cost_route(const clv_cost_model *model, clv_step_kind kind, c
         ranks *= axes[a].size;
         sharing *= (double)clv_cost_ranks_sharing_host(model, axes[a]);
     }
+    if (kind == CLV_STEP_SEND) /* from rank to rank */
+        return (clv_step_route){2, clv_cost_crosses_hosts(model, axes, n)};
     if (!clv_cost_crosses_hosts(model, axes, n))
         return (clv_step_route){ranks, 0};
     return (clv_step_route){ranks, kind == CLV_STEP_ALL_TO_ALL ? (ranks - sharing) / (ranks - 1) : 1};

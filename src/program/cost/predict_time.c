@@ -75,27 +75,38 @@ typedef struct flight {
     double began, seconds;
 } flight;
 
-/* A run as it is added up. */
+/* A run as it is added up, on the ranks of a pipeline stage. */
 typedef struct running_time {
     clv_prediction all;
     clv_prediction_parts parts;
+    double waits;         /* seconds of waiting for other stages */
     double rank_at_peak;  /* seconds of a rank's flops (maximum) at the peak rate */
     double model_at_peak; /* of the model's flops on a single rank */
 } running_time;
 
-/* Waits for the collectives that complete at instruction i. */
+/* Waits for a collective in flight. */
+static void wait_for_flight(running_time *t, const flight *f)
+{
+    double wait = fmax(0, f->seconds - (t->all.seconds - f->began));
+    t->all.seconds += wait;
+    t->all.communication += wait;
+    t->all.overlapped += fmax(0, f->seconds - wait);
+    t->parts.communication[f->step->purpose] += wait;
+    t->parts.overlapped[f->step->purpose] += fmax(0, f->seconds - wait);
+    if (f->step->step->kind == CLV_STEP_SEND)
+        t->waits += wait;
+}
+
+/* Waits for the collectives that complete at instruction i. t: [stages] */
 static void wait_for_completed(running_time *t, flight *flights, const clv_program *program, int i)
 {
     for (int g = 0; g < program->n_groups; g++) {
         flight *f = &flights[g];
         if (!f->step || clv_program_completes_at(program, (int)(f->step - program->instructions)) != i)
             continue;
-        double wait = fmax(0, f->seconds - (t->all.seconds - f->began));
-        t->all.seconds += wait;
-        t->all.communication += wait;
-        t->all.overlapped += f->seconds - wait;
-        t->parts.communication[f->step->purpose] += wait;
-        t->parts.overlapped[f->step->purpose] += f->seconds - wait;
+        for (int s = 0; s < clv_program_stage_count(program); s++)
+            if (clv_stages_have(f->step->stages, s))
+                wait_for_flight(&t[s], f);
         f->step = NULL;
     }
 }
@@ -136,25 +147,55 @@ static void begin_collective(running_time *t, flight *flights, const clv_instruc
     t->parts.communication[purpose] += seconds;
 }
 
-/* flights: [n_groups] */
+/* A send leaves when its operand is there. */
+static void begin_send(running_time *t, flight *flights, const clv_program *program, int i, double seconds)
+{
+    const clv_instruction *instruction = &program->instructions[i];
+    double began = 0;
+    for (int s = 0; s < clv_program_stage_count(program); s++) {
+        if (clv_stages_have(instruction->step->from.stages, s))
+            began = fmax(began, t[s].all.seconds);
+        if (!clv_stages_have(instruction->stages, s))
+            continue;
+        t[s].parts.bytes[instruction->purpose] += instruction->step->bytes;
+        t[s].parts.collectives[instruction->purpose]++;
+    }
+    flights[instruction->group] = (flight){instruction, began, seconds};
+}
+
+static void run_on_stage(running_time *t, flight *flights, const clv_program *program, const clv_cost_model *model,
+                         int i, double seconds)
+{
+    const clv_instruction *instruction = &program->instructions[i];
+    if (instruction->group >= 0) {
+        begin_collective(t, flights, instruction, model->machine, seconds);
+    } else {
+        t->all.seconds += seconds;
+        t->parts.ops[clv_instruction_part(instruction)] += seconds;
+    }
+    if (instruction->op && instruction->op->def->counts_flops)
+        add_flops(t, program, model->machine, i);
+}
+
+/* t: [stages], flights: [n_groups] */
 static void run(running_time *t, flight *flights, const clv_program *program, const clv_cost_model *model)
 {
     for (int i = 0; i < program->n_instructions; i++) {
         const clv_instruction *instruction = &program->instructions[i];
         double seconds = clv_instruction_seconds(program, model, i);
-        if (instruction->group >= 0) {
-            begin_collective(t, flights, instruction, model->machine, seconds);
-        } else {
-            t->all.seconds += seconds;
-            t->parts.ops[clv_instruction_part(instruction)] += seconds;
-        }
-        if (instruction->op && instruction->op->def->counts_flops)
-            add_flops(t, program, model->machine, i);
+        bool sends = !instruction->op && instruction->step->kind == CLV_STEP_SEND;
+        if (sends)
+            begin_send(t, flights, program, i, seconds);
+        for (int s = 0; !sends && s < clv_program_stage_count(program); s++)
+            if (clv_stages_have(instruction->stages, s))
+                run_on_stage(&t[s], flights, program, model, i, seconds);
         wait_for_completed(t, flights, program, i);
     }
 }
 
-static clv_status add_up(running_time *t, const clv_program *program, const clv_cost_model *model, clv_error *err)
+/* t: [stages] */
+static clv_status add_up_stages(running_time *t, const clv_program *program, const clv_cost_model *model,
+                                clv_error *err)
 {
     flight *flights = calloc((size_t)program->n_groups + 1, sizeof *flights);
     if (!flights)
@@ -162,6 +203,56 @@ static clv_status add_up(running_time *t, const clv_program *program, const clv_
     run(t, flights, program, model);
     free(flights);
     return CLV_OK;
+}
+
+/* Of pipeline stages the slowest, with the flops of all. */
+static clv_status add_up(running_time *t, const clv_program *program, const clv_cost_model *model, clv_error *err)
+{
+    running_time stages[CLV_MAX_STAGES] = {0};
+    const int n = clv_program_stage_count(program);
+    CLV_TRY(add_up_stages(stages, program, model, err));
+    *t = stages[0];
+    for (int s = 1; s < n; s++)
+        if (stages[s].all.seconds > t->all.seconds)
+            *t = stages[s];
+    t->all.flops = t->all.model_flops = t->rank_at_peak = t->model_at_peak = 0;
+    for (int s = 0; s < n; s++) {
+        t->all.flops = fmax(t->all.flops, stages[s].all.flops);
+        t->rank_at_peak = fmax(t->rank_at_peak, stages[s].rank_at_peak);
+        t->all.model_flops += stages[s].all.model_flops;
+        t->model_at_peak += stages[s].model_at_peak;
+    }
+    return CLV_OK;
+}
+
+int clv_program_stages(const clv_program *program)
+{
+    return program ? clv_program_stage_count(program) : 0;
+}
+
+clv_status clv_program_stage(const clv_program *program, const clv_machine *machine, int stage, clv_stage_info *out,
+                             clv_error *err)
+{
+    CLV_TRY(clv_require(program && out, __func__, "the program and out", err));
+    const int n = clv_program_stage_count(program);
+    if (stage < 0 || stage >= n)
+        return clv_fail(err, CLV_EINVAL, "%s: stage %d; valid: 0 to %d", __func__, stage, n - 1);
+    running_time stages[CLV_MAX_STAGES] = {0};
+    clv_cost_model model;
+    double last = 0;
+    clv_cost_model_make(&model, &program->mesh, machine);
+    CLV_TRY(add_up_stages(stages, program, &model, err));
+    for (int s = 0; s < n; s++)
+        last = fmax(last, stages[s].all.seconds);
+    clv_stage_info info = {.seconds = last, .busy_seconds = stages[stage].all.seconds - stages[stage].waits};
+    for (int i = 0; i < program->n_instructions; i++) {
+        const clv_instruction *instruction = &program->instructions[i];
+        const bool sends = !instruction->op && instruction->step->kind == CLV_STEP_SEND;
+        info.sends += sends && clv_stages_have(instruction->step->from.stages, stage);
+    }
+    info.memory.size = sizeof info.memory;
+    CLV_TRY(clv_program_stage_memory(&info.memory, program, stage, err));
+    return clv_struct_copy_out(out, sizeof info, sizeof info, &info, __func__, err);
 }
 
 clv_status clv_program_predict(const clv_program *program, const clv_machine *machine, clv_prediction *out,

@@ -109,11 +109,15 @@ static void add_values(clv_memory *memory, const clv_program *program, const clv
                        double *parts)
 {
     const int64_t before = memory->activations + memory->gathered + memory->gradients;
+    int stage = 0; /* whose peak it is */
+    while (program->n_instructions > 0 && stage + 1 < clv_program_stage_count(program) &&
+           !clv_stages_have(program->instructions[memory->peak_instruction].stages, stage))
+        stage++;
     find_readers(values, program);
     memory->activations += clv_software_recomputed_values(parts, program, machine);
     for (int b = 0; b < program->n_buffers; b++) {
         const clv_buffer *buffer = &program->buffers[b];
-        if (!clv_buffer_holds_memory_at(buffer, memory->peak_instruction))
+        if (!clv_buffer_holds_memory_at(buffer, stage, memory->peak_instruction))
             continue;
         int64_t *figure = clv_memory_figure(memory, program, buffer);
         const double bytes = (double)clv_dtype_size(buffer->type.dtype);

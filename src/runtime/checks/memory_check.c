@@ -167,6 +167,12 @@ static char *at(const look *l, int cell)
     return clv_loaded_program_view(l->loaded, l->rank, cell)->data;
 }
 
+/* Whether there is a buffer b, and this rank's pipeline stage holds it. */
+static bool is_here(const look *l, int b)
+{
+    return b >= 0 && clv_layout_has_rank(&l->program->buffers[b].layout, &l->program->mesh, l->rank);
+}
+
 static bool is_state(const look *l, int cell)
 {
     return l->program->buffers[cell].kind == CLV_BUFFER_STATE;
@@ -384,7 +390,7 @@ static clv_status sweep_when_due(const look *l, clv_error *err)
     for (int o = 0; o < instruction->n_out; o++) {
         int out = instruction->out[o];
         clv_buffer_range cells = clv_program_buffer_range(l->program, out);
-        for (int k = 0; !is_state(l, clv_program_root(l->program, out)) && k < cells.n; k++)
+        for (int k = 0; is_here(l, out) && !is_state(l, clv_program_root(l->program, out)) && k < cells.n; k++)
             CLV_TRY(check_near(l, at(l, clv_buffer_range_at(&cells, k)),
                                bytes_in(l, clv_buffer_range_at(&cells, k), out), err));
     }
@@ -405,7 +411,7 @@ clv_status clv_memory_check_begin_run(const clv_loaded_program *loaded, int rank
     look l = make_context(loaded, rank, -1, "binding the inputs");
     l.mine->sweep = (sweep){.from = -1};
     for (int b = 0; b < l.program->n_buffers; b++)
-        if (l.program->buffers[b].kind != CLV_BUFFER_TEMP) {
+        if (l.program->buffers[b].kind != CLV_BUFFER_TEMP && is_here(&l, b)) {
             hold(&l, b, b);
             CLV_TRY(check_cell(&l, b, true, err));
         }
@@ -571,13 +577,14 @@ clv_status clv_memory_check_before(const clv_loaded_program *loaded, int rank, i
     const clv_instruction *instruction = &l.program->instructions[i];
     CLV_TRY(check_needs(&l, instruction, err));
     for (int k = 0; k < instruction->n_in; k++)
-        if (instruction->in[k] >= 0)
+        if (is_here(&l, instruction->in[k]))
             CLV_TRY(check_operand(&l, instruction->in[k], err));
     for (int o = 0; o < instruction->n_out; o++) {
         clv_buffer_range cells = clv_program_buffer_range(l.program, instruction->out[o]);
         for (int k = 0; k < cells.n; k++) {
             int cell = clv_buffer_range_at(&cells, k);
-            if (!l.mine->records[cell].live && clv_guard_bytes_first_overwritten(at(&l, cell), room_of(&l, cell)) >= 0)
+            if (is_here(&l, instruction->out[o]) && !l.mine->records[cell].live &&
+                clv_guard_bytes_first_overwritten(at(&l, cell), room_of(&l, cell)) >= 0)
                 return fail(&l, err, "the memory that %s takes is in use, or an op before wrote into it",
                             describe(&l, instruction->out[o]).text);
         }
@@ -616,7 +623,7 @@ static clv_status check_written_cell(const look *l, int cell, int b, clv_error *
 static clv_status check_result(const look *l, int b, clv_error *err)
 {
     clv_buffer_range cells = clv_program_buffer_range(l->program, b);
-    for (int k = 0; k < cells.n; k++)
+    for (int k = 0; is_here(l, b) && k < cells.n; k++)
         CLV_TRY(check_written_cell(l, clv_buffer_range_at(&cells, k), b, err));
     return CLV_OK;
 }
@@ -636,7 +643,7 @@ static bool writes(const look *l, const clv_instruction *instruction, int cell)
 static void count_in_flight(const look *l, int b, int more)
 {
     clv_buffer_range cells = clv_program_buffer_range(l->program, b);
-    for (int k = 0; k < cells.n; k++)
+    for (int k = 0; is_here(l, b) && k < cells.n; k++)
         l->mine->records[clv_buffer_range_at(&cells, k)].steps_in_flight += more;
 }
 
@@ -653,7 +660,8 @@ clv_status clv_memory_check_after(const clv_loaded_program *loaded, int rank, in
     bool overlaps = instruction->n_overlapped > 0;
     if (overlaps) {
         count_in_flight(&l, instruction->in[0], 1);
-        begin_write(&l, instruction->out[0]);
+        if (is_here(&l, instruction->out[0]))
+            begin_write(&l, instruction->out[0]);
     }
     for (int o = 0; !overlaps && o < instruction->n_out; o++)
         CLV_TRY(check_result(&l, instruction->out[o], err));
@@ -661,12 +669,19 @@ clv_status clv_memory_check_after(const clv_loaded_program *loaded, int rank, in
     return sweep_when_due(&l, err);
 }
 
+void clv_memory_check_skipped(const clv_loaded_program *loaded, int rank, int i)
+{
+    look l = make_context(loaded, rank, i, "it");
+    drop_unread(&l, i);
+}
+
 clv_status clv_memory_check_completed(const clv_loaded_program *loaded, int rank, int step, int last_run,
                                       clv_error *err)
 {
     look l = make_context(loaded, rank, step, "it, or an op that it overlaps with,");
     const clv_instruction *instruction = &l.program->instructions[step];
-    CLV_TRY(check_operand(&l, instruction->in[0], err));
+    if (is_here(&l, instruction->in[0]))
+        CLV_TRY(check_operand(&l, instruction->in[0], err));
     CLV_TRY(check_result(&l, instruction->out[0], err));
     count_in_flight(&l, instruction->in[0], -1);
     count_in_flight(&l, instruction->out[0], -1);

@@ -32,6 +32,8 @@ clv_status clv_memory_check_before(const clv_loaded_program *loaded, int rank, i
 /* After it: it wrote all of its results and nothing else. Poisons what no later instruction reads. For an overlapped
  * collective: from now on its result is being written, and nothing else may write its operand. */
 clv_status clv_memory_check_after(const clv_loaded_program *loaded, int rank, int instruction, clv_error *err);
+/* An instruction of other pipeline stages is passed over: poisons what no later one reads. */
+void clv_memory_check_skipped(const clv_loaded_program *loaded, int rank, int instruction);
 /* After an overlapped collective has completed; last_run: the last instruction that ran. */
 clv_status clv_memory_check_completed(const clv_loaded_program *loaded, int rank, int step, int last_run,
                                       clv_error *err);

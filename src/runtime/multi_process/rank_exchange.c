@@ -97,6 +97,8 @@ bool clv_session_shares_memory(const clv_session *session)
 
 bool clv_rank_is_first_replica(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape, int rank)
 {
+    if (!clv_layout_has_rank(layout, mesh, rank))
+        return false;
     clv_shard mine = clv_layout_shard(layout, mesh, shape, rank);
     for (int r = 0; r < rank; r++) {
         clv_shard other = clv_layout_shard(layout, mesh, shape, r);

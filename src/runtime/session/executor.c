@@ -227,10 +227,29 @@ static void note_failed_wait(const rank_state *r, const clv_instruction *instruc
     r->trace->waits.n = 1;
 }
 
+/* Completes the collectives that are waited for after instruction i. */
+static clv_status complete_after(rank_state *r, int i, clv_error *err)
+{
+    for (int k = r->n_in_flight - 1; k >= 0; k--)
+        if (clv_program_completes_at(r->loaded->program, r->mine->in_flight[k]) == i)
+            CLV_TRY(complete_step(r, k, i, err));
+    return CLV_OK;
+}
+
+/* An instruction of other pipeline stages. */
+static clv_status skip_instruction(rank_state *r, int i, clv_error *err)
+{
+    if (r->loaded->check)
+        clv_memory_check_skipped(r->loaded, r->rank, i);
+    return complete_after(r, i, err);
+}
+
 static clv_status run_instruction(rank_state *r, int i, clv_error *err)
 {
     const clv_loaded_program *loaded = r->loaded;
     const clv_instruction *instruction = &loaded->program->instructions[i];
+    if (!clv_stages_have(instruction->stages, r->mine->stage))
+        return skip_instruction(r, i, err);
     clv_nonfinite_element before = {.buffer = -1};
     if (instruction->group >= 0)
         CLV_TRY(complete_same_set(r, instruction, err)); /* before this instruction is timed */
@@ -250,10 +269,7 @@ static clv_status run_instruction(rank_state *r, int i, clv_error *err)
         note_time(r, i, start);
     CLV_TRY(status);
     CLV_TRY(check_after(r, &before, i, err));
-    for (int k = r->n_in_flight - 1; k >= 0; k--)
-        if (clv_program_completes_at(loaded->program, r->mine->in_flight[k]) == i)
-            CLV_TRY(complete_step(r, k, i, err));
-    return CLV_OK;
+    return complete_after(r, i, err);
 }
 
 static clv_status run_all(rank_state *r, clv_error *err)

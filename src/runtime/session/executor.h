@@ -25,6 +25,7 @@ typedef struct clv_prepared_call {
 /* One rank's part of a loaded program. */
 typedef struct clv_loaded_rank {
     clv_context context;
+    int stage;                         /* pipeline stage: clv_program_stage_of */
     void *region;                      /* device memory */
     clv_view *views;                   /* [n_buffers] */
     clv_prepared_call *prepared_calls; /* [n_instructions] of ops; else zeroed */

@@ -105,7 +105,7 @@ static void make_calls(const clv_loaded_program *loaded, int rank)
     for (int i = 0; i < program->n_instructions; i++) {
         const clv_instruction *instruction = &program->instructions[i];
         clv_view *in = operands, *out = in + instruction->n_in;
-        if (!instruction->op)
+        if (!instruction->op || !clv_stages_have(instruction->stages, mine->stage))
             continue;
         clv_loaded_program_operands(in, out, loaded, rank, instruction);
         mine->prepared_calls[i].call = (clv_call){.op = instruction->op,

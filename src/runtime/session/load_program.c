@@ -6,8 +6,14 @@
 
 /* ---- groups ---- */
 
+/* Whether a rank is a member of groups over these axes, of pipeline stages on the first axis; stages 0: of all. */
+static bool is_member(const clv_session *session, const clv_subaxis *axes, uint32_t stages, int64_t rank)
+{
+    return stages == 0 || (stages >> clv_mesh_coordinate(&session->mesh, axes[0], rank) & 1);
+}
+
 clv_status clv_session_add_groups(int *set, const clv_session *session, const clv_subaxis *axes, int n_axes,
-                                  clv_error *err)
+                                  uint32_t stages, clv_error *err)
 {
     int n = session->n_ranks;
     CLV_FREED int *group_of = malloc((size_t)n * sizeof *group_of);
@@ -17,9 +23,16 @@ clv_status clv_session_add_groups(int *set, const clv_session *session, const cl
         return clv_fail_memory(err, "a group", (size_t)n * sizeof *group_of);
     for (int r = 0; r < n; r++) {
         (void)clv_mesh_group(members, &session->mesh, axes, n_axes, r);
-        group_of[r] = (int)members[0];
-        while (members[order[r]] != r)
+        group_of[r] = r; /* alone, unless it is a member */
+        for (int k = 0, first = -1; is_member(session, axes, stages, r) && group_of[r] == r && k < n; k++) {
+            if (!is_member(session, axes, stages, members[k]))
+                continue;
+            first = first < 0 ? (int)members[k] : first;
+            group_of[r] = members[k] == r ? first : r;
+            if (members[k] == r)
+                break;
             order[r]++;
+        }
     }
     return clv_world_add_groups(set, clv_rank_threads_world(session->team), group_of, order, err);
 }
@@ -69,7 +82,8 @@ static clv_status allocate_rank(clv_loaded_program *loaded, clv_loaded_rank *min
         mine->instruction_ns = clv_arena_alloc(loaded->arena, n_instructions, sizeof *mine->instruction_ns);
     if (!mine->staging || !mine->in_flight || !mine->views || !mine->plans || (trace && !mine->instruction_ns))
         return clv_fail_memory(err, "a loaded program", n_buffers * sizeof *mine->views);
-    int64_t planned = loaded->check ? clv_memory_check_plan(loaded->check)->bytes : program->region_bytes;
+    int64_t planned = loaded->check ? clv_memory_check_plan(loaded->check)->bytes
+                                    : clv_program_stage_region_bytes(program, mine->stage);
     size_t bytes = planned > 0 ? (size_t)planned : CLV_REGION_ALIGN;
     /* not written here: NUMA places pages near the rank that writes them first */
     mine->region = mine->context.device->backend->alloc(mine->context.device, CLV_REGION_ALIGN, bytes);
@@ -105,6 +119,7 @@ static clv_status allocate(clv_loaded_program *loaded, const clv_session *sessio
         CLV_TRY(clv_memory_check_new(&loaded->check, program, session->n_local_ranks, err));
     for (int r = 0; r < session->n_local_ranks; r++) {
         loaded->ranks[r].context = context_of(session, r);
+        loaded->ranks[r].stage = clv_program_stage_of(program, session->first_local_rank + r);
         CLV_TRY(allocate_rank(loaded, &loaded->ranks[r], session->options.trace, err));
         regions[r] = loaded->ranks[r].region;
     }
@@ -142,10 +157,16 @@ static clv_status make_views(const clv_session *session, clv_loaded_program *loa
     return CLV_OK;
 }
 
+/* A scalar is a dimension of one element, or of none on ranks of other pipeline stages. */
 static void find_shards(clv_shard *out, const clv_program *program, int b, const clv_group *group)
 {
-    for (int m = 0; m < group->n; m++)
+    const clv_buffer *buffer = &program->buffers[b];
+    for (int m = 0; m < group->n; m++) {
         out[m] = clv_program_shard(program, b, group->ranks[m]);
+        if (buffer->type.rank == 0 && program->stage_axis > 0)
+            out[m] =
+                (clv_shard){.rank = 1, .hi = {clv_layout_has_rank(&buffer->layout, &program->mesh, group->ranks[m])}};
+    }
 }
 
 /* Whether a buffer begins at the same offset on all ranks; chunks do not if shards are uneven. */
@@ -205,7 +226,8 @@ static clv_status make_plans(const clv_session *session, clv_loaded_program *loa
         return clv_fail_memory(err, "the shards of a step", 2 * (size_t)session->n_ranks * sizeof *shards);
     for (int r = session->first_local_rank; r < session->first_local_rank + session->n_local_ranks; r++)
         for (int i = 0; i < loaded->program->n_instructions; i++)
-            if (loaded->program->instructions[i].group >= 0)
+            if (loaded->program->instructions[i].group >= 0 &&
+                clv_stages_have(loaded->program->instructions[i].stages, clv_loaded_program_on_rank(loaded, r)->stage))
                 CLV_TRY(make_plan(session, loaded, r, i, shards, err));
     return CLV_OK;
 }
@@ -295,8 +317,8 @@ static clv_status load_new(clv_loaded_program **out, clv_session *session, const
     loaded->digest = digest;
     clv_status status = allocate(loaded, session, program, err);
     for (int g = 0; status == CLV_OK && g < program->n_groups; g++)
-        status =
-            clv_session_add_groups(&loaded->group_set[g], session, program->groups[g].axes, program->groups[g].n, err);
+        status = clv_session_add_groups(&loaded->group_set[g], session, program->groups[g].axes, program->groups[g].n,
+                                        program->groups[g].from | program->groups[g].to, err);
     if (status == CLV_OK)
         status = clv_session_prepare_states(session, program, err);
     if (status == CLV_OK)
@@ -306,7 +328,6 @@ static clv_status load_new(clv_loaded_program **out, clv_session *session, const
         return status;
     }
     session->loaded[session->n_loaded++] = loaded;
-    session->rank_bytes += program->region_bytes;
     *out = loaded;
     return CLV_OK;
 }

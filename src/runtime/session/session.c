@@ -156,7 +156,19 @@ void clv_session_free(clv_session *session)
 
 int64_t clv_session_rank_bytes(const clv_session *session)
 {
-    return session ? session->rank_bytes : 0;
+    int64_t most = 0;
+    for (int r = 0; session && r < session->n_ranks; r++) {
+        int64_t bytes = 0;
+        for (int s = 0; s < session->n_states; s++)
+            if (clv_layout_has_rank(&session->states[s].layout, &session->mesh, r))
+                bytes += clv_shard_bytes(&session->states[s].type, &session->states[s].layout);
+        for (int i = 0; i < session->n_loaded; i++) {
+            const clv_program *program = session->loaded[i]->program;
+            bytes += clv_program_stage_region_bytes(program, clv_program_stage_of(program, r));
+        }
+        most = bytes > most ? bytes : most;
+    }
+    return most;
 }
 
 /* ---- loading ---- */
@@ -193,7 +205,6 @@ void clv_session_unload(clv_session *session, const clv_program *program)
             session->loaded[kept++] = session->loaded[i];
             continue;
         }
-        session->rank_bytes -= program->region_bytes;
         clv_loaded_program_free(session->loaded[i]);
         if (session->tracer)
             clv_trace_recorder_forget(session->tracer, program);
@@ -221,6 +232,8 @@ static clv_status copy_boxes(const run_job *job, int rank, clv_binding_kind kind
     void *data = clv_loaded_program_view(job->loaded, rank, b)->data;
     size_t size = clv_dtype_size(buffer->type.dtype);
     clv_bound_box bound;
+    if (!clv_layout_has_rank(&buffer->layout, &job->session->mesh, rank)) /* a scalar has no empty shard */
+        return CLV_OK;
     for (int i = 0; clv_run_next_box(&bound, &i, job->run, kind, name, &buffer->type);) {
         clv_shard both = clv_shard_intersect(&shard, &bound.box);
         if (kind == CLV_BOUND_INPUTS)

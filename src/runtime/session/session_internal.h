@@ -40,8 +40,7 @@ struct clv_session {
     const clv_device_backend *backend;
     const clv_device **devices; /* [n_local_ranks]; NULL: not open */
     const clv_transport *transport;
-    int all_ranks_set;  /* the group set with all ranks in one group */
-    int64_t rank_bytes; /* allocated for each rank */
+    int all_ranks_set; /* the group set with all ranks in one group */
     int n_states;
     int64_t states_capacity;
     clv_named_state *states;
@@ -98,9 +97,10 @@ clv_status clv_session_find_or_load(clv_loaded_program **out, clv_session *sessi
                                     clv_error *err);
 void clv_loaded_program_free(clv_loaded_program *loaded);
 /* The group set in which ranks that differ only on these axes form a group, ordered by their coordinates, first axis
- * major. Not while ranks run. */
+ * major. stages: bits of the coordinates on the first axis whose ranks are members, others are alone; 0: all. Not while
+ * ranks run. */
 clv_status clv_session_add_groups(int *set, const clv_session *session, const clv_subaxis *axes, int n_axes,
-                                  clv_error *err);
+                                  uint32_t stages, clv_error *err);
 
 /* ---- rank_exchange.c ---- */
 

@@ -79,8 +79,9 @@ clv_status clv_session_allocate_state(clv_named_state *out, const clv_session *s
     out->data = calloc((size_t)session->n_local_ranks, sizeof *out->data);
     clv_status status = out->name && out->data ? CLV_OK : clv_fail_memory(err, "a state's record", sizeof *out);
     for (int r = 0; status == CLV_OK && r < session->n_local_ranks; r++) {
-        if (first_replicas &&
-            !clv_rank_is_first_replica(layout, &session->mesh, type->shape, session->first_local_rank + r))
+        const int rank = session->first_local_rank + r;
+        if (!clv_layout_has_rank(layout, &session->mesh, rank) ||
+            (first_replicas && !clv_rank_is_first_replica(layout, &session->mesh, type->shape, rank)))
             continue;
         char *base = session->backend->alloc(session->devices[r], CLV_BUFFER_ALIGN, bytes);
         if (!base)
@@ -152,6 +153,8 @@ clv_status clv_session_fill_state(const clv_session *session, const clv_named_st
 {
     const clv_device *device = session->devices[rank - session->first_local_rank];
     void *data = state->data[rank - session->first_local_rank];
+    if (!data) /* it is on other pipeline stages */
+        return CLV_OK;
     int64_t bytes = clv_shard_bytes(&state->type, &state->layout);
     if (device->backend->is_host)
         return fill_shard(session, state, from, rank, data, err);
@@ -202,7 +205,6 @@ static clv_status make_state(clv_session *session, const clv_buffer *buffer, clv
         return status;
     }
     session->n_states++;
-    session->rank_bytes += clv_shard_bytes(&state->type, &state->layout);
     return CLV_OK;
 }
 
@@ -242,7 +244,6 @@ static clv_status move_state(clv_session *session, clv_named_state *state, const
         drop_state(session, &moved);
         return status;
     }
-    session->rank_bytes += clv_shard_bytes(&state->type, to) - clv_shard_bytes(&state->type, &state->layout);
     char *name = state->name; /* callers may have it: clv_state_info */
     state->name = moved.name;
     moved.name = name;

@@ -109,7 +109,6 @@ static clv_status make_states(clv_session *snapshot, const clv_session *session,
         CLV_TRY(clv_session_allocate_state(&snapshot->states[snapshot->n_states], snapshot, state->name, &state->type,
                                            &state->layout, true, err));
         snapshot->n_states++;
-        snapshot->rank_bytes += clv_shard_bytes(&state->type, &state->layout);
     }
     return CLV_OK;
 }

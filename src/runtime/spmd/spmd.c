@@ -30,7 +30,7 @@ static clv_status add_group(clv_spmd_context *context, clv_spmd_group_set *group
         return CLV_OK;
     CLV_TRY(clv_grow(&context->groups, &context->groups_capacity, context->n_groups + 1, sizeof *group,
                      "the groups of a function", err));
-    CLV_TRY(clv_session_add_groups(&group->set, context->session, group->axes, group->n, err));
+    CLV_TRY(clv_session_add_groups(&group->set, context->session, group->axes, group->n, 0, err));
     context->groups[context->n_groups++] = *group;
     return CLV_OK;
 }

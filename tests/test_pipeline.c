@@ -1,0 +1,439 @@
+/* test_pipeline.c - pipeline stages: steps make the bits of a mesh without them, schedules have the bubble and the
+ * memory that is known of them, plans are exact, checkpoints move between meshes, and what cannot run is refused. */
+#include <math.h>
+#include <string.h>
+
+#include "cleave/plan.h"
+#include "cleave/train.h"
+#include "must.h"
+#include "program/program.h"
+#include "sweep.h"
+#include "temp_folder.h"
+
+enum { BATCH = 8, SEQ = 6, STEPS = 3, VOCAB = 40, LAYERS = 5 };
+
+static clv_error err;
+
+/* ---- training ---- */
+
+typedef struct run_options {
+    const char *mesh, *rules;
+    clv_dtype dtype;
+    bool tied;
+    double dropout;
+    clv_update_options update;
+    clv_compile_options compile;
+} run_options;
+
+static clv_model *model_of(const run_options *o)
+{
+    clv_model *model;
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    const clv_model_info sizes = {.hidden = 24,
+                                  .layers = LAYERS,
+                                  .heads = 6,
+                                  .kv_heads = 3,
+                                  .ffn = 30,
+                                  .vocab = VOCAB,
+                                  .tied_embeddings = o->tied,
+                                  .bos = -1,
+                                  .pad = -1,
+                                  .mask = -1};
+    must(clv_mesh_parse(&mesh, o->mesh, &err), &err);
+    must(clv_axis_rules_preset(&rules, o->rules, &mesh, &err), &err);
+    const clv_model_options options = {.mesh = &mesh, .rules = &rules, .dtype = o->dtype, .compile = o->compile};
+    must(clv_model_new(&model, &sizes, &options, &err), &err);
+    return model;
+}
+
+static clv_trainer *trainer_of(const clv_model *model, const run_options *o)
+{
+    clv_trainer *trainer;
+    const clv_lr_schedule schedule = {.peak = 1e-2, .steps = 10};
+    const clv_trainer_options options = {.size = sizeof options,
+                                         .batch = BATCH,
+                                         .seq = SEQ,
+                                         .schedule = &schedule,
+                                         .seed = 5,
+                                         .update = &o->update,
+                                         .dropout = o->dropout};
+    must(clv_trainer_new(&trainer, model, &options, &err), &err);
+    return trainer;
+}
+
+static void train(clv_trainer *trainer, int steps)
+{
+    int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
+    for (int s = 0; s < steps; s++) {
+        const int64_t step = clv_trainer_steps_done(trainer);
+        for (int i = 0; i < BATCH * SEQ; i++) {
+            ids[i] = (int32_t)((i * 7 + step * 11) % VOCAB);
+            labels[i] = i % 5 == 4 ? CLV_IGNORE_INDEX : (int32_t)((i * 3 + step) % VOCAB);
+        }
+        must(clv_trainer_step(trainer, ids, labels, NULL, NULL, &err), &err);
+    }
+}
+
+/* The bits of all state, as far as both have it. */
+static void expect_same_state(const clv_session *a, const clv_session *b, const char *where)
+{
+    static char x[1 << 16], y[1 << 16];
+    int n = 0;
+    for (;; n++) {
+        clv_state_info state = {.size = sizeof state};
+        must(clv_session_state(a, n, &state, &err), &err);
+        if (!state.name)
+            break;
+        const size_t bytes = (size_t)clv_type_elems(&state.type) * clv_dtype_size(state.type.dtype);
+        assert_true(bytes <= sizeof x);
+        must(clv_session_read(a, state.name, NULL, x, &err), &err);
+        must(clv_session_read(b, state.name, NULL, y, &err), &err);
+        if (memcmp(x, y, bytes) != 0)
+            fail_msg("%s: %s differs", where, state.name);
+    }
+    assert_true(n > 40);
+}
+
+/* With stages and without them, everything else equal. */
+static void expect_same_run(const run_options *with, const char *mesh_without)
+{
+    run_options without = *with;
+    without.mesh = mesh_without;
+    clv_model *models[] = {model_of(with), model_of(&without)};
+    clv_trainer *trainers[] = {trainer_of(models[0], with), trainer_of(models[1], &without)};
+    for (int i = 0; i < 2; i++)
+        train(trainers[i], STEPS);
+    must(clv_program_verify(clv_trainer_program(trainers[0]), &err), &err);
+    expect_same_state(clv_trainer_session(trainers[1]), clv_trainer_session(trainers[0]), with->mesh);
+    for (int i = 0; i < 2; i++) {
+        clv_trainer_free(trainers[i]);
+        clv_model_close(models[i]);
+    }
+}
+
+static void test_same_bits(void **state)
+{
+    static const struct {
+        const char *with, *without, *rules;
+    } meshes[] = {{"pipe=2", "model=1", NULL},
+                  {"pipe=5", "model=1", NULL},
+                  {"pipe=3,data=2", "data=2", "zero1"},
+                  {"data=2,pipe=2", "data=2", "fsdp"},
+                  {"pipe=2,model=3", "model=3", "megatron-sp"},
+                  {"model=2,pipe=4", "model=2", "megatron"}};
+    for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
+        for (int k = 0; k < 8; k++) {
+            if (!sweep_takes_thinned(6))
+                continue;
+            const clv_plan_schedule schedules[] = {CLV_SCHEDULE_DEFAULT, CLV_SCHEDULE_GPIPE, CLV_SCHEDULE_1F1B,
+                                                   CLV_SCHEDULE_ZERO_BUBBLE};
+            const clv_optimizer optimizers[] = {CLV_OPTIMIZER_ADAMW, CLV_OPTIMIZER_SGD, CLV_OPTIMIZER_LION};
+            const run_options with = {.mesh = meshes[m].with,
+                                      .rules = meshes[m].rules,
+                                      .dtype = k % 2 ? CLV_BF16 : CLV_F32,
+                                      .tied = k / 2 % 2,
+                                      .dropout = k == 3 ? 0.1 : 0,
+                                      .update = {.size = sizeof with.update,
+                                                 .clip = k % 3 == 0 ? 0.5 : 0,
+                                                 .optimizer = optimizers[k % 3],
+                                                 .accumulate = (int64_t[]){1, 2, 4}[(k + (int)m) % 3]},
+                                      .compile = {.schedule = schedules[k % 4],
+                                                  .recompute = k == 5 ? CLV_RECOMPUTE_FULL : 0,
+                                                  .overlap = k == 6}};
+            expect_same_run(&with, meshes[m].without);
+        }
+}
+
+/* ---- checkpoints ---- */
+
+static void checkpoint_moves(const char *from, const char *to, const char *where)
+{
+    const run_options a = {.mesh = from, .tied = true, .update = {.size = sizeof a.update, .clip = 1}};
+    run_options b = a;
+    b.mesh = to;
+    clv_model *first = model_of(&a), *second = model_of(&b);
+    clv_trainer *whole = trainer_of(first, &a), *resumed = trainer_of(second, &b);
+    clv_resumed found = {.size = sizeof found};
+    train(whole, 2);
+    must(clv_trainer_checkpoint(whole, where, NULL, &err), &err);
+    must(clv_trainer_resume(resumed, where, &found, &err), &err);
+    assert_int_equal(found.steps, 2);
+    expect_same_state(clv_trainer_session(whole), clv_trainer_session(resumed), to);
+    clv_trainer_free(whole);
+    clv_trainer_free(resumed);
+    clv_model_close(first);
+    clv_model_close(second);
+}
+
+static void test_checkpoints_of_any_mesh(void **state)
+{
+    const char *meshes[][2] = {{"model=4", "pipe=2,model=2"},
+                               {"pipe=2,model=2", "model=4"},
+                               {"pipe=4", "pipe=3"},
+                               {"data=2,pipe=2", "pipe=5"}};
+    for (int i = 0; i < 4; i++)
+        checkpoint_moves(meshes[i][0], meshes[i][1], in_folder("%d", i));
+}
+
+/* ---- schedules ---- */
+
+enum { STAGES = 4, PLANNED_LAYERS = 8 };
+
+/* A step of equal stages: layers are wide, and the vocabulary small. */
+static clv_program *plan(clv_plan_schedule schedule, int64_t microbatches)
+{
+    clv_model *model;
+    clv_program *program;
+    clv_mesh mesh;
+    clv_graph *graph;
+    const clv_model_info sizes = {.hidden = 512,
+                                  .layers = PLANNED_LAYERS,
+                                  .heads = 8,
+                                  .ffn = 1024,
+                                  .vocab = 32,
+                                  .bos = -1,
+                                  .pad = -1,
+                                  .mask = -1};
+    must(clv_mesh_parse(&mesh, "pipe=4", &err), &err);
+    const clv_model_options options = {.mesh = &mesh, .compile.schedule = schedule};
+    must(clv_model_new(&model, &sizes, &options, &err), &err);
+    must(clv_graph_new(&graph, &mesh, &err), &err);
+    const clv_model_graph_options shape = {.size = sizeof shape, .batch = 32, .seq = 64};
+    clv_model_train_step(graph, model, &shape,
+                         &(clv_update_options){.size = sizeof(clv_update_options), .accumulate = microbatches});
+    must(clv_compile(&program, graph, &options.compile, &err), &err);
+    clv_graph_free(graph);
+    clv_model_close(model);
+    must(clv_program_verify(program, &err), &err);
+    return program;
+}
+
+/* The share of the stages' time in which they wait; memory: [STAGES] of activations. */
+static double bubble_of(clv_plan_schedule schedule, int64_t microbatches, int64_t *memory)
+{
+    clv_program *program = plan(schedule, microbatches);
+    double busy = 0, seconds = 0;
+    assert_int_equal(clv_program_stages(program), STAGES);
+    for (int s = 0; s < STAGES; s++) {
+        clv_stage_info stage = {.size = sizeof stage};
+        must(clv_program_stage(program, NULL, s, &stage, &err), &err);
+        busy += stage.busy_seconds;
+        seconds = stage.seconds;
+        memory[s] = stage.memory.activations;
+    }
+    clv_prediction all = {.size = sizeof all};
+    must(clv_program_predict(program, NULL, &all, &err), &err);
+    assert_float_equal(all.seconds, seconds, 1e-9 * seconds);
+    clv_program_free(program);
+    return 1 - busy / (STAGES * seconds);
+}
+
+/* GPipe and 1F1B wait (p-1) / (m+p-1) of the time; 1F1B holds p-s microbatches on stage s, GPipe all; ZB-H1 waits less
+ * and holds as many as 1F1B. No schedule is written down: the list scheduler arrives at them. */
+static void test_bubbles_and_memory(void **state)
+{
+    for (int64_t m = 4; m <= 16; m *= 2) {
+        int64_t gpipe[STAGES], plain[STAGES], zero[STAGES], otherwise[STAGES];
+        const double known = (STAGES - 1.0) / ((double)m + STAGES - 1);
+        assert_float_equal(bubble_of(CLV_SCHEDULE_GPIPE, m, gpipe), known, 0.01);
+        assert_float_equal(bubble_of(CLV_SCHEDULE_1F1B, m, plain), known, 0.01);
+        assert_float_equal(bubble_of(CLV_SCHEDULE_DEFAULT, m, otherwise), known, 0.01);
+        assert_true(bubble_of(CLV_SCHEDULE_ZERO_BUBBLE, m, zero) < 0.85 * known);
+        assert_memory_equal(otherwise, plain, sizeof plain);
+        for (int s = 0; s < STAGES; s++)
+            assert_float_equal((double)plain[s] / (double)gpipe[s], (STAGES - s) / (double)m, 0.1);
+        assert_true((double)zero[0] < 1.1 * (double)plain[0]);
+    }
+}
+
+/* ---- plans ---- */
+
+/* What is counted is what a session has, and every stage has its own. */
+static void test_plans_are_exact(void **state)
+{
+    const run_options o = {
+        .mesh = "pipe=4,model=2", .tied = true, .update = {.size = sizeof o.update, .accumulate = 4}};
+    clv_model *model = model_of(&o);
+    clv_trainer *trainer = trainer_of(model, &o);
+    const clv_program *program = clv_trainer_program(trainer);
+    clv_memory whole = {.size = sizeof whole};
+    int64_t most = 0, parameters = 0;
+    for (int s = 0; s < 4; s++) {
+        clv_stage_info stage = {.size = sizeof stage};
+        must(clv_program_stage(program, NULL, s, &stage, &err), &err);
+        most = stage.memory.total > most ? stage.memory.total : most;
+        parameters += stage.memory.parameters;
+        assert_true(stage.sends > 0 && stage.busy_seconds > 0 && stage.busy_seconds < stage.seconds);
+    }
+    must(clv_program_memory(program, &whole, &err), &err);
+    assert_int_equal(whole.total, most);
+    assert_int_equal(clv_session_rank_bytes(clv_trainer_session(trainer)), most);
+    assert_true(whole.parameters < parameters / 2);
+    clv_stage_info none = {.size = sizeof none};
+    assert_int_equal(clv_program_stage(program, NULL, 4, &none, &err), CLV_EINVAL);
+    clv_trainer_free(trainer);
+    clv_model_close(model);
+}
+
+/* Activations go forward, cotangents back; each send says why it is there. */
+static void test_sends(void **state)
+{
+    const run_options o = {.mesh = "pipe=2", .update = {.size = sizeof o.update}};
+    clv_model *model = model_of(&o);
+    clv_trainer *trainer = trainer_of(model, &o);
+    const clv_program *program = clv_trainer_program(trainer);
+    int forward = 0, backward = 0;
+    for (int i = 0; i < clv_program_collective_count(program); i++) {
+        clv_collective c = {.size = sizeof c};
+        must(clv_program_collective(program, i, &c, &err), &err);
+        if (strcmp(c.kind, "send") != 0 || c.type.rank == 0)
+            continue;
+        assert_true(c.bytes == (double)clv_type_elems(&c.type) * 4 && c.from.stages != c.to.stages);
+        forward +=
+            c.from.stages == 1 && !c.backward && strstr(c.cause, "stage 0 makes it, stage 1 for layers.2.") == c.cause;
+        backward +=
+            c.from.stages == 2 && c.backward && strstr(c.cause, "stage 1 makes it, stage 0 for layers.1.") == c.cause;
+    }
+    assert_int_equal(forward, 1);
+    assert_int_equal(backward, 1);
+    clv_trainer_free(trainer);
+    clv_model_close(model);
+}
+
+/* ---- the checker ---- */
+
+static clv_instruction *find_send(const clv_program *program)
+{
+    for (int i = 0; i < program->n_instructions; i++)
+        if (!program->instructions[i].op && program->instructions[i].step->kind == CLV_STEP_SEND)
+            return &program->instructions[i];
+    return NULL;
+}
+
+static void expect_refused(clv_program *program, const char *why)
+{
+    clv_error fault = {0};
+    assert_int_equal(clv_program_verify(program, &fault), CLV_EINVAL);
+    if (!strstr(fault.message, why))
+        fail_msg("%s\nis not\n%s", fault.message, why);
+}
+
+static void test_checker_of_schedules(void **state)
+{
+    clv_program *program = plan(CLV_SCHEDULE_1F1B, 4);
+    clv_instruction *send = find_send(program), kept = *send;
+    clv_group_axes *group = &program->groups[send->group], group_kept = *group;
+    clv_layout *in = &program->buffers[send->in[0]].layout, in_kept = *in;
+    send->stages = 1; /* nobody receives */
+    expect_refused(program, "sends or receives, and does not run it");
+    send->stages = 15;
+    expect_refused(program, "neither sends nor receives");
+    *send = kept;
+    group->to = 8;
+    expect_refused(program, "is no member of its group");
+    *group = group_kept;
+    in->stages = 8; /* made on stage 0 */
+    expect_refused(program, "");
+    *in = in_kept;
+    must(clv_program_verify(program, &err), &err);
+    clv_program_free(program);
+}
+
+/* ---- layouts ---- */
+
+static void test_layouts_with_stages(void **state)
+{
+    clv_mesh mesh;
+    clv_layout layout, parsed;
+    char text[CLV_LAYOUT_TEXT];
+    const int64_t shape[] = {6, 4};
+    must(clv_mesh_parse(&mesh, "pipe=3,model=2", &err), &err);
+    must(clv_layout_parse(&layout, "model,_", &mesh, 2, &err), &err);
+    must(clv_layout_set_stages(&layout, &mesh, 0, 5, &err), &err);
+    clv_layout_print(text, sizeof text, &layout, &mesh);
+    assert_string_equal(text, "model,_ @pipe{0,2}");
+    must(clv_layout_parse(&parsed, text, &mesh, 2, &err), &err);
+    assert_true(clv_layout_equal(&layout, &parsed) && clv_layout_same_shards(&layout, &parsed, &mesh, shape));
+    for (int r = 0; r < 6; r++) {
+        clv_shard shard = clv_layout_shard(&layout, &mesh, shape, r);
+        assert_int_equal(clv_layout_has_rank(&layout, &mesh, r), r / 2 != 1);
+        assert_int_equal(clv_shard_elems(&shard), r / 2 == 1 ? 0 : 12);
+    }
+    must(clv_layout_set_stages(&parsed, &mesh, 0, 7, &err), &err); /* all: none is stated */
+    clv_layout_print(text, sizeof text, &parsed, &mesh);
+    assert_string_equal(text, "model,_");
+    assert_false(clv_layout_equal(&layout, &parsed) || clv_layout_same_shards(&layout, &parsed, &mesh, shape));
+    assert_int_equal(clv_layout_set_stages(&layout, &mesh, 0, 8, &err), CLV_EINVAL);
+    assert_int_equal(clv_layout_set_stages(&layout, &mesh, 0, 0, &err), CLV_EINVAL);
+    assert_int_equal(clv_layout_set_stages(&layout, &mesh, 1, 1, &err), CLV_EAXIS);
+    assert_int_equal(clv_layout_set_stages(&layout, &mesh, 2, 1, &err), CLV_EAXIS);
+    assert_int_equal(clv_layout_parse(&parsed, "_ @pipe{3}", &mesh, 1, &err), CLV_EINVAL);
+    assert_int_equal(clv_layout_parse(&parsed, "_ @tape{0}", &mesh, 1, &err), CLV_EAXIS);
+    assert_int_equal(clv_layout_parse(&parsed, "_ @pipe{0", &mesh, 1, &err), CLV_ESYNTAX);
+}
+
+/* ---- bad input ---- */
+
+static void expect_graph_fails(clv_graph *graph, clv_status status, const char *why)
+{
+    clv_error fault = {0};
+    assert_int_equal(clv_graph_status(graph, &fault), status);
+    assert_non_null(strstr(fault.message, why));
+    clv_graph_free(graph);
+}
+
+static void test_refused(void **state)
+{
+    clv_graph *graph = must_graph("pipe=2,model=2");
+    clv_graph_set_stage(graph, "pipe", 2);
+    expect_graph_fails(graph, CLV_EINVAL, "stages 0x4 of axis pipe");
+    graph = must_graph("pipe=2,model=2");
+    clv_graph_set_stage(graph, "pipe", 0);
+    clv_graph_set_stage(graph, "model", 0);
+    expect_graph_fails(graph, CLV_EAXIS, "the graph has stages of axis 'pipe'");
+    graph = must_graph("pipe=33");
+    clv_graph_set_stage(graph, "pipe", 0);
+    expect_graph_fails(graph, CLV_EAXIS, "at most 32");
+
+    clv_program *program;
+    err = (clv_error){0};
+    clv_layout layout = clv_layout_replicated(1);
+    graph = must_graph("pipe=2");
+    must(clv_layout_shard_dim(&layout, clv_graph_mesh(graph), 0, clv_mesh_whole_axis(clv_graph_mesh(graph), 0), &err),
+         &err);
+    clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){4}, &layout);
+    clv_graph_set_stage(graph, "pipe", 1);
+    clv_output(graph, "y", clv_add(graph, x, x), NULL);
+    assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_EAXIS);
+    assert_non_null(strstr(err.message, "x: a layout may not name the axis of pipeline stages"));
+    clv_graph_free(graph);
+
+    graph = must_graph("pipe=2");
+    const clv_compile_options interleaved = {.size = sizeof interleaved, .schedule = CLV_SCHEDULE_INTERLEAVED};
+    assert_int_equal(clv_compile(&program, graph, &interleaved, &err), CLV_EUNSUPPORTED);
+    clv_graph_free(graph);
+
+    const run_options deep = {.mesh = "pipe=8", .update = {.size = sizeof deep.update}};
+    const clv_lr_schedule schedule = {.peak = 1e-2, .steps = 10};
+    const clv_trainer_options options = {.size = sizeof options, .batch = 1, .seq = 4, .schedule = &schedule};
+    clv_model *model = model_of(&deep);
+    clv_trainer *trainer;
+    err = (clv_error){0};
+    assert_int_equal(clv_trainer_new(&trainer, model, &options, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "axis 'pipe' of 8 stages for 5 layers"));
+    clv_model_close(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits),
+                                       cmocka_unit_test(test_checkpoints_of_any_mesh),
+                                       cmocka_unit_test(test_bubbles_and_memory),
+                                       cmocka_unit_test(test_plans_are_exact),
+                                       cmocka_unit_test(test_sends),
+                                       cmocka_unit_test(test_checker_of_schedules),
+                                       cmocka_unit_test(test_layouts_with_stages),
+                                       cmocka_unit_test(test_refused)};
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
