@@ -34,7 +34,7 @@ static void test_refused(void **state)
     cli_shell("head -c 900 {g}/stablehlo/mlp.mlir > {d}/cut.mlir");
     cli_expect(2, "cut.mlir:", "explain -m {d}/cut.mlir");
     cli_expect(2, "--rules has no effect", "plan -m {g}/stablehlo/mlp.mlir --rules fsdp -tp 2");
-    cli_expect(2, "--batch has no effect on a program of others; valid beside it: --no-patterns, --layouts, --grad, --mesh",
+    cli_expect(2, "--batch has no effect on a program of others; valid beside it: --no-patterns, --layouts, --grad",
                "plan -m {g}/stablehlo/mlp.mlir --batch 4");
     cli_expect(2, "--seq has no effect", "explain -m {g}/stablehlo/mlp.mlir --seq 4");
     cli_expect(2, "--no-patterns has no effect on a model", "plan -m {g}/llama --no-patterns");

@@ -43,9 +43,8 @@ static bool parse(forward_args *a, clv_invocation *run)
 static clv_status run_program(forward_args *a, double *seconds, clv_error *err)
 {
     clv_imported_run run;
-    const clv_import_options what = {.size = sizeof what,
-                                     .gradients_of = a->job.gradients ? "" : NULL,
-                                     .no_patterns = a->model.no_patterns};
+    const clv_import_options what = {
+        .size = sizeof what, .gradients_of = a->job.gradients ? "" : NULL, .no_patterns = a->model.no_patterns};
     if (a->job.trace_out)
         return clv_fail(err, CLV_EINVAL, "--trace-out has no effect on a program: it has its results");
     clv_status status = clv_imported_run_on(&run, &a->model, a->job.ids, 0, &what, err);
