@@ -39,7 +39,7 @@ static clv_status run_ours(double *us, clv_session *session, const clv_program *
     double took[ROUNDS];
     MPI_Barrier(MPI_COMM_WORLD);
     CLV_TRY(clv_session_run(session, program, NULL, 0, NULL, 0, err));
-    if (!clv_allreduce_seconds(took, session, program)) {
+    if (!clv_allreduce_take_seconds(took, session, program)) {
         fprintf(stderr, "the sums are not carried out by all_reduce\n");
         MPI_Abort(MPI_COMM_WORLD, 1);
     }

@@ -47,16 +47,16 @@ static void bind_output(ports *p, const clv_checkpoint *file, const char *name, 
 static void bind(ports *p, const clv_import *program, const char *path)
 {
     clv_checkpoint *file;
-    clv_import_port_info port = {.size = sizeof port};
+    clv_import_argument_or_result_info port = {.size = sizeof port};
     int64_t at;
     assert_int_equal(clv_checkpoint_open(&file, path, NULL, NULL), CLV_OK);
     memset(p, 0, sizeof *p);
-    for (int i = 0; clv_import_port(program, i, &port, NULL) == CLV_OK && port.name; i++)
+    for (int i = 0; clv_import_argument_or_result(program, i, &port, NULL) == CLV_OK && port.name; i++)
         if (port.is_result)
             bind_output(p, file, port.name, &port.type);
         else if (!port.is_state && !port.is_constant)
             p->inputs[p->n_in++] = (clv_input_binding){port.name, read_tensor(file, port.name, &port.type)};
-    for (int i = 0; clv_import_port(program, i, &port, NULL) == CLV_OK && port.name; i++) {
+    for (int i = 0; clv_import_argument_or_result(program, i, &port, NULL) == CLV_OK && port.name; i++) {
         char name[256];
         bool listed = false;
         snprintf(name, sizeof name, "grad.%s", port.name);

@@ -19,8 +19,8 @@ void hand_window_free(clv_world *world, clv_window *window)
         clv_world_transport(world)->free_window(window);
 }
 
-clv_status hand_prepare(clv_plan **out, void **staging, clv_world *world, clv_comm *comm, const clv_transfer *transfer,
-                        clv_error *err)
+clv_status hand_prepare(clv_prepared_collective **out, void **staging, clv_world *world, clv_comm *comm,
+                        const clv_transfer *transfer, clv_error *err)
 {
     int64_t bytes = 0;
     clv_status status = clv_world_transport(world)->prepare(out, comm, transfer, &bytes, err);
@@ -28,25 +28,25 @@ clv_status hand_prepare(clv_plan **out, void **staging, clv_world *world, clv_co
     return status;
 }
 
-void hand_release(clv_world *world, clv_plan *plan, void *staging)
+void hand_release(clv_world *world, clv_prepared_collective *prepared, void *staging)
 {
-    clv_world_transport(world)->release(plan);
+    clv_world_transport(world)->release(prepared);
     free(staging);
 }
 
 clv_status hand_step(clv_world *world, clv_comm *comm, const clv_transfer *transfer, clv_error *err)
 {
     const clv_transport *transport = clv_world_transport(world);
-    clv_plan *plan = NULL;
+    clv_prepared_collective *prepared = NULL;
     void *staging;
-    clv_status status = hand_prepare(&plan, &staging, world, comm, transfer, err);
+    clv_status status = hand_prepare(&prepared, &staging, world, comm, transfer, err);
     if (status == CLV_OK)
-        status = transport->start(plan, staging, err);
+        status = transport->start(prepared, staging, err);
     if (status == CLV_OK)
-        status = transport->wait(plan, CLV_WAIT_OUTPUT_READY, err);
+        status = transport->wait(prepared, CLV_WAIT_OUTPUT_READY, err);
     if (status == CLV_OK)
-        status = transport->wait(plan, CLV_WAIT_INPUT_REUSABLE, err);
-    hand_release(world, plan, staging);
+        status = transport->wait(prepared, CLV_WAIT_INPUT_REUSABLE, err);
+    hand_release(world, prepared, staging);
     return status;
 }
 

@@ -8,10 +8,10 @@ clv_window *hand_window(clv_world *world, void *const *memory);
 void hand_window_free(clv_world *world, clv_window *window);
 
 /* Prepares the transfer as a collective and, unless that failed, allocates its staging. */
-clv_status hand_prepare(clv_plan **out, void **staging, clv_world *world, clv_comm *comm, const clv_transfer *transfer,
-                        clv_error *err);
+clv_status hand_prepare(clv_prepared_collective **out, void **staging, clv_world *world, clv_comm *comm,
+                        const clv_transfer *transfer, clv_error *err);
 /* Releases both. */
-void hand_release(clv_world *world, clv_plan *plan, void *staging);
+void hand_release(clv_world *world, clv_prepared_collective *prepared, void *staging);
 
 /* A step from its preparation to its end. */
 clv_status hand_step(clv_world *world, clv_comm *comm, const clv_transfer *transfer, clv_error *err);

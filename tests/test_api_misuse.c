@@ -627,7 +627,7 @@ static void test_files_of_nothing(void **state)
     REFUSED(clv_trace_end(NULL, NULL, &err));
     REFUSED(clv_trace_read(NULL, "x", &err));
     REFUSED(clv_trace_read(&trace, NULL, &err));
-    REFUSED(clv_trace_describe(NULL, &(clv_trace_info){0}, &err));
+    REFUSED(clv_trace_report_get_info(NULL, &(clv_trace_info){0}, &err));
     REFUSED(clv_trace_report_part(NULL, 0, &(clv_trace_part){0}, &err));
     REFUSED(clv_trace_report_op_kind(NULL, 0, &(clv_trace_op_kind){0}, &err));
     clv_trace_report_free(NULL);

@@ -23,7 +23,7 @@ static struct {
     int hastes;   /* the rank whose deadline passes as soon as it would sleep; -1: none */
     long hurried; /* its clock */
     clv_world *world;
-    int set;
+    int group_set;
     char post[RANKS][2], buffer[RANKS]; /* stand for a slot's posts and stages, and for what posts point to */
 } run;
 
@@ -34,43 +34,43 @@ static void set_up(void)
         {"0.even", "0.odd", "0.released"}, {"1.even", "1.odd", "1.released"}, {"2.even", "2.odd", "2.released"}};
     clv_world_options options = {.timeout_ms = 60000, .spin = 0};
     if (clv_world_new(&run.world, run.ranks, &options, NULL) != CLV_OK ||
-        clv_world_add_groups(&run.set, run.world, one_group, NULL, NULL) != CLV_OK)
+        clv_world_add_groups(&run.group_set, run.world, one_group, NULL, NULL) != CLV_OK)
         abort();
     run.world->spins = run.spins;
     run.hurried = 0;
     if (run.hastes >= 0)
         run.world->timeout_ns = 1;
-    clv_group_set *set = run.world->sets[run.set];
+    clv_group_set *group_set = run.world->sets[run.group_set];
     for (int r = 0; run.met && r < run.ranks; r++) {
-        clv_slot *slot = &set->slots[r];
+        clv_slot *slot = &group_set->slots[r];
         slot->stamp = 2;
         slot->line[1].word = 2;
         slot->released = 2;
-        set->counters[0].word = 2;
-        set->counters[0].arrived = (uint32_t)run.ranks;
+        group_set->counters[0].word = 2;
+        group_set->counters[0].arrived = (uint32_t)run.ranks;
     }
     schedule_watch(&run.world->failed, "failed");
     for (int r = 0; r < run.ranks; r++) {
-        schedule_watch(&set->slots[r].line[0].word, words[r][0]);
-        schedule_watch(&set->slots[r].line[1].word, words[r][1]);
-        schedule_watch(&set->slots[r].released, words[r][2]);
+        schedule_watch(&group_set->slots[r].line[0].word, words[r][0]);
+        schedule_watch(&group_set->slots[r].line[1].word, words[r][1]);
+        schedule_watch(&group_set->slots[r].released, words[r][2]);
         schedule_watch_data(&run.post[r][0], "an even post");
         schedule_watch_data(&run.post[r][1], "an odd post");
         schedule_watch_data(&run.buffer[r], "a buffer");
     }
-    schedule_watch(&set->counters[0].arrived, "arrived");
-    schedule_watch(&set->counters[0].word, "counter");
+    schedule_watch(&group_set->counters[0].arrived, "arrived");
+    schedule_watch(&group_set->counters[0].word, "counter");
     schedule_watch_data(&run.world->error, "the error");
 }
 
 static void tear_down(void)
 {
-    clv_group_set *set = run.world->sets[run.set];
+    clv_group_set *group_set = run.world->sets[run.group_set];
     for (int r = 0; r < run.ranks; r++) /* whoever was cut short is no longer inside */
-        set->slots[r].released = set->slots[r].stamp;
+        group_set->slots[r].released = group_set->slots[r].stamp;
     for (int r = 0; r < run.ranks; r++)
         for (int k = 0; k < 2; k++)
-            set->slots[r].line[k].word = set->slots[r].released - 2;
+            group_set->slots[r].line[k].word = group_set->slots[r].released - 2;
     clv_world_free(run.world);
 }
 
@@ -84,7 +84,7 @@ static long hurried_clock(int rank)
 static void rank_thread(int rank)
 {
     clv_comm *comm = &run.world->comms[rank];
-    const clv_group *group = clv_comm_group(comm, run.set);
+    const clv_group *group = clv_comm_group(comm, run.group_set);
     for (int k = 0; k < run.meetings; k++) {
         clv_collective_desc post = {.what = "a meeting", .tag = (uint64_t)k};
         if (rank == run.aborts && k == 1) {
@@ -93,7 +93,7 @@ static void rank_thread(int rank)
             schedule_write(&run.buffer[rank]); /* freed */
             return;
         }
-        int odd = (int)(comm->world->sets[run.set]->slots[rank].stamp >> 1 & 1);
+        int odd = (int)(comm->world->sets[run.group_set]->slots[rank].stamp >> 1 & 1);
         schedule_write(&run.post[rank][odd]);
         clv_error err = {0};
         if (clv_barrier_arrive_and_wait(comm, group, &post, &err) != CLV_OK) {

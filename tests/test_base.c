@@ -211,7 +211,7 @@ static void test_text_of_nothing(void **state)
     assert_int_equal(clv_printable(NULL, 8, "a\n", 2), 3);
     assert_null(clv_printable_copy(NULL));
     assert_int_equal(clv_utf8_character(NULL, 3), 0);
-    assert_false(clv_utf8_ends_open(NULL, 3));
+    assert_false(clv_utf8_ends_inside_character(NULL, 3));
     assert_null(clv_utf8_repair(&size, NULL, 1));
     copy = clv_utf8_repair(NULL, "a\xff", 2);
     assert_string_equal(copy, "a\xef\xbf\xbd");

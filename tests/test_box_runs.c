@@ -36,7 +36,7 @@ static void test_ranges(void **state)
     for (int i = 0; i < 20000; i++) {
         int64_t shape[CLV_MAX_RANK];
         int rank = random_shape(shape), pieces = 0;
-        int64_t elems = clv_box_elems(rank, shape), first = draw(elems), last = first + draw(elems - first + 1);
+        int64_t elems = clv_shape_elems(rank, shape), first = draw(elems), last = first + draw(elems - first + 1);
         int64_t next = first;
         clv_shard box;
         for (; clv_box_next_in_range(&box, &first, last, rank, shape); pieces++) {

@@ -48,16 +48,16 @@ static clv_table *make_table(void)
     static const char *const axes[] = {"x", "y"};
     clv_table *t = clv_table_new("steps");
 
-    clv_table_row(t);
+    clv_table_begin_row(t);
     clv_table_text(t, "op", "all_gather");
     clv_table_text_list(t, "axes", axes, 2);
     clv_table_int(t, "bytes", 6144);
-    clv_table_row(t);
+    clv_table_begin_row(t);
     clv_table_text(t, "op", "slice");
     clv_table_text_list(t, "axes", axes, 1);
     clv_table_int(t, "bytes", 0);
     clv_table_real(t, "ms", 0.25);
-    clv_table_root(t);
+    clv_table_begin_top_level(t);
     clv_table_int(t, "bytes", 6144);
     clv_table_null(t, "lower_bound");
     clv_table_bool(t, "checked", true);
@@ -107,7 +107,7 @@ static clv_table *make_wide_table(void)
 
     clv_table_optional_column(t, "layouts");
     for (int i = 0; i < 2; i++) {
-        clv_table_row(t);
+        clv_table_begin_row(t);
         clv_table_text(t, "op", i == 0 ? "layers.*.attention.constraint" : "\xe6\xbc\xa2\xe5\xad\x97.constraint");
         clv_table_int(t, "count", 80);
         clv_table_bytes(t, "bytes", 3670016);
@@ -115,11 +115,11 @@ static clv_table *make_wide_table(void)
         clv_table_text(t, "layouts", "{_,model,_} -> {_,_,_}");
         clv_table_text(t, "cause", i == 0 ? cause : "none");
     }
-    clv_table_header(t, "plan");
+    clv_table_begin_header(t, "plan");
     clv_table_text(t, "step", "training");
     clv_table_int(t, "layers", 80);
     clv_table_null(t, "rules");
-    clv_table_root(t);
+    clv_table_begin_top_level(t);
     clv_table_bytes(t, "bytes", 7340032);
     clv_table_text_list(t, "enough", options, 3);
     clv_table_text_list(t, "missing", NULL, 0);
@@ -250,10 +250,10 @@ static void test_foreign_text(void **state)
 
     for (int form = 0; form < 3; form++) {
         clv_table *t = clv_table_new("rows");
-        clv_table_row(t);
+        clv_table_begin_row(t);
         clv_table_text(t, "name", "a\n\x1b[2J\"");
         clv_table_text_list(t, "names", names, 2);
-        clv_table_root(t);
+        clv_table_begin_top_level(t);
         clv_table_text(t, "path", "\xff\x1b");
         capture c = capture_begin(STDOUT_FILENO);
         int code = clv_table_finish(t, &(clv_table_format){.json = form == 1, .csv = form == 2});

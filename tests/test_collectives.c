@@ -349,7 +349,7 @@ static void run_random(const char *transport, int ranks, int width, int spin, in
     j.seed = seed;
     j.steps = steps;
     run_threads(&j);
-    bool failed = clv_world_failed(j.world, NULL);
+    bool failed = clv_world_has_failed(j.world, NULL);
     finish(&j);
     expect_content(&j);
     assert_false(failed);
@@ -543,7 +543,7 @@ static void abort_inside(job *j, int rank, clv_comm *comm)
 {
     clv_shard shards[2 * MAX_RANKS];
     clv_transfer step = gather(j, rank, comm, 10, shards);
-    clv_plan *plan = NULL;
+    clv_prepared_collective *plan = NULL;
     void *staging;
 
     if (hand_prepare(&plan, &staging, j->world, comm, &step, &j->error[rank]) != CLV_OK ||
@@ -602,7 +602,7 @@ static void fail_elsewhere(job *j, int rank, clv_comm *comm)
 {
     clv_shard shards[2 * MAX_RANKS];
     clv_transfer step = gather(j, rank, comm, 10, shards);
-    clv_plan *plan = NULL;
+    clv_prepared_collective *plan = NULL;
     void *staging = NULL;
     if (rank == j->ranks - 1) {
         assert_int_equal(hand_prepare(&plan, &staging, j->world, comm, &step, NULL), CLV_OK);
@@ -920,7 +920,7 @@ static void test_arguments(void **state)
 static void test_one_step_at_a_time(void **state)
 {
     static job j;
-    clv_plan *plan[2] = {NULL, NULL};
+    clv_prepared_collective *plan[2] = {NULL, NULL};
     void *staging[2];
     clv_shard shards[2 * MAX_RANKS];
     clv_error err = {0};
@@ -945,7 +945,7 @@ static void test_one_step_at_a_time(void **state)
 static void test_staging_is_cleared(void **state)
 {
     static job j;
-    clv_plan *plan = NULL;
+    clv_prepared_collective *plan = NULL;
     unsigned char *staging = NULL;
     int64_t bytes = 0;
     clv_shard shards[2 * MAX_RANKS];

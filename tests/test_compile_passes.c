@@ -428,7 +428,7 @@ typedef struct contents {
 
 static int root_of(const contents *c, int b)
 {
-    return clv_program_root(c->program, b);
+    return clv_program_owning_buffer(c->program, b);
 }
 
 static int *lies_at(contents *c, int b, int64_t *units)

@@ -44,7 +44,7 @@ static void knows_all(const char *family, const char *list_name)
     assert_true(json_array_size(keys) > 20);
     json_array_foreach(keys, i, key)
     {
-        if (!clv_config_knows_key(clv_families_find(family), json_string_value(key)))
+        if (!clv_config_json_knows_key(clv_families_find(family), json_string_value(key)))
             fail_msg("%s: \"%s\" is not known", family, json_string_value(key));
     }
 }
@@ -54,10 +54,10 @@ static void test_config_keys(void **state)
     for (int f = 0; f < N_FAMILIES; f++) {
         knows_all(families[f], "every family");
         knows_all(families[f], families[f]);
-        assert_false(clv_config_knows_key(clv_families_find(families[f]), "logit_scale"));
+        assert_false(clv_config_json_knows_key(clv_families_find(families[f]), "logit_scale"));
     }
-    assert_true(clv_config_knows_key(clv_families_find("qwen2"), "max_window_layers"));
-    assert_false(clv_config_knows_key(clv_families_find("llama"), "max_window_layers"));
+    assert_true(clv_config_json_knows_key(clv_families_find("qwen2"), "max_window_layers"));
+    assert_false(clv_config_json_knows_key(clv_families_find("llama"), "max_window_layers"));
 }
 
 static void test_adapter_keys(void **state)

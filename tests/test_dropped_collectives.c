@@ -108,11 +108,11 @@ static void drop(clv_instruction *instruction, clv_reshard_step *lost)
 /* The first instruction after i that reads what it makes; -1: only an output does. */
 static int first_reader(const clv_program *program, int i)
 {
-    int made = clv_program_root(program, program->instructions[i].out[0]);
+    int made = clv_program_owning_buffer(program, program->instructions[i].out[0]);
     for (int r = i + 1; r < program->n_instructions; r++)
         for (int k = 0; k < program->instructions[r].n_in; k++)
             if (program->instructions[r].in[k] >= 0 &&
-                clv_program_root(program, program->instructions[r].in[k]) == made)
+                clv_program_owning_buffer(program, program->instructions[r].in[k]) == made)
                 return r;
     return -1;
 }

@@ -151,7 +151,7 @@ static int run_text(const char *what, const char *text, const running *graph, do
     must(clv_graph_new(&made, clv_program_mesh(graph->program), &err), &err);
     if (clv_import_stablehlo(made, read, NULL, &err) != CLV_OK)
         fail_msg("%s: %s", what, err.message);
-    start(&again, made, clv_import_constant, read);
+    start(&again, made, clv_import_state_source, read);
     for (int i = 0; clv_program_tensor_at(again.program, i, &t, NULL) == CLV_OK && t.name; i++)
         if (t.kind == CLV_NAMED_INPUT)
             inputs[n_inputs++] = (clv_input_binding){t.name, find(graph->in, graph->n_in, t.name)->data};
@@ -383,8 +383,8 @@ static void test_programs(void **state)
         clv_graph *g = must_graph("data=2,model=2");
         must(clv_import_read(&read, golden_path("stablehlo/%s.mlir", programs[i]), &err), &err);
         must(clv_import_stablehlo(g, read, NULL, &err), &err);
-        must(clv_export_stablehlo(&text, NULL, g, clv_import_constant, read, &err), &err);
-        start(&ours, g, clv_import_constant, read);
+        must(clv_export_stablehlo(&text, NULL, g, clv_import_state_source, read, &err), &err);
+        start(&ours, g, clv_import_state_source, read);
         run(&ours, true);
         assert_int_equal(run_text(programs[i], text, &ours, 1e-5), ours.n_out);
         stop(&ours);

@@ -134,10 +134,10 @@ static void test_chunk_power(void **state)
         {385, 385, 512, 9}, {385, 385, 511, 8}, {513, 513, 600, 9}, {520, 520, 1024, 9},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        if (clv_prefill_chunk_log2(cases[i].rest, cases[i].shortest, cases[i].room) != cases[i].power)
+        if (clv_prefill_chunk_log2_or_negative(cases[i].rest, cases[i].shortest, cases[i].room) != cases[i].power)
             fail_msg("%lld tokens of %lld, room %lld: a chunk of 2^%d", (long long)cases[i].rest,
                      (long long)cases[i].shortest, (long long)cases[i].room,
-                     clv_prefill_chunk_log2(cases[i].rest, cases[i].shortest, cases[i].room));
+                     clv_prefill_chunk_log2_or_negative(cases[i].rest, cases[i].shortest, cases[i].room));
 }
 
 /* Logits after `first` tokens, `n` in all, and two more, into got [3,V]; in chunks, or one by one. */

@@ -73,7 +73,7 @@ static void run_on(const char *name, const char *mesh, int split, bool no_patter
     if (split && !states_all && clv_program_collective_count(compiled) == 0)
         fail_msg("%s on %s: nothing is split", name, mesh);
     clv_session_options options = {
-        .size = sizeof options, .source = clv_import_constant, .source_arg = program, .check = 1, .no_pinning = 1};
+        .size = sizeof options, .source = clv_import_state_source, .source_arg = program, .check = 1, .no_pinning = 1};
     assert_int_equal(clv_session_new(&session, clv_program_mesh(compiled), &options, &err), CLV_OK);
     bind(&p, program, golden_path("stablehlo/%s.safetensors", name));
     if (clv_session_run(session, compiled, p.inputs, p.n_in, p.outputs, p.n_out, &err) != CLV_OK)
@@ -246,27 +246,27 @@ static void test_truncated(void **state)
 static void test_listing(void **state)
 {
     clv_import *program = must_read("tensor_parallel");
-    clv_import_port_info port = {.size = sizeof port};
-    clv_import_op_info op = {.size = sizeof op};
+    clv_import_argument_or_result_info port = {.size = sizeof port};
+    clv_import_op_kind_info op = {.size = sizeof op};
     clv_mesh mesh;
     char text[CLV_MESH_TEXT];
     int ops;
     assert_true(clv_import_mesh(program, &mesh));
     clv_mesh_print(text, sizeof text, &mesh);
     assert_string_equal(text, "data=2,model=2");
-    assert_int_equal(clv_import_port(program, 1, &port, NULL), CLV_OK);
+    assert_int_equal(clv_import_argument_or_result(program, 1, &port, NULL), CLV_OK);
     assert_string_equal(port.name, "p['up']");
     assert_string_equal(port.sharding, "_,model");
     assert_true(!port.is_result && port.type.rank == 2 && port.type.shape[1] == 24);
-    assert_int_equal(clv_import_port(program, 3, &port, NULL), CLV_OK);
+    assert_int_equal(clv_import_argument_or_result(program, 3, &port, NULL), CLV_OK);
     assert_true(port.is_result && strcmp(port.name, "result[0]") == 0);
-    assert_int_equal(clv_import_op(program, 0, &op, NULL), CLV_OK);
+    assert_int_equal(clv_import_op_kind(program, 0, &op, NULL), CLV_OK);
     assert_true(strcmp(op.name, "sdy.sharding_constraint") == 0 && op.count == 4 && op.supported);
     assert_string_equal(clv_import_function(program, 0, &ops), "main");
     assert_null(clv_import_function(program, 9, NULL));
     clv_import *other;
-    assert_int_equal(clv_import_port(program, -1, &port, NULL), CLV_EINVAL);
-    assert_int_equal(clv_import_op(program, -1, &op, NULL), CLV_EINVAL);
+    assert_int_equal(clv_import_argument_or_result(program, -1, &port, NULL), CLV_EINVAL);
+    assert_int_equal(clv_import_op_kind(program, -1, &op, NULL), CLV_EINVAL);
     assert_int_equal(clv_import_read(&other, golden_path("nothing.mlir"), NULL), CLV_ENOTFOUND);
     assert_int_equal(clv_import_read(&other, golden_path("stablehlo"), NULL), CLV_EFORMAT);
     assert_true(clv_import_is_program(golden_path("stablehlo/mlp.mlir")));

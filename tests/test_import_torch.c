@@ -19,9 +19,10 @@ static clv_import *must_read(const char *name)
 static void split(clv_import *program, int turn)
 {
     static const char *const axes[] = {"data", "model", "(model,data)"};
-    clv_import_port_info port = {.size = sizeof port};
+    clv_import_argument_or_result_info port = {.size = sizeof port};
     clv_error err = {0};
-    for (int i = 0; clv_import_port(program, i, &port, NULL) == CLV_OK && port.name && !port.is_result; i++) {
+    for (int i = 0; clv_import_argument_or_result(program, i, &port, NULL) == CLV_OK && port.name && !port.is_result;
+         i++) {
         char text[64] = "";
         for (int d = 0; d < port.type.rank; d++)
             snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", d ? "," : "",
@@ -55,7 +56,7 @@ static void run_on(const golden *g, const char *mesh, int turn)
     if (turn && clv_program_collective_count(compiled) == 0)
         fail_msg("%s on %s: nothing is split", g->name, mesh);
     clv_session_options options = {
-        .size = sizeof options, .source = clv_import_constant, .source_arg = program, .check = 1, .no_pinning = 1};
+        .size = sizeof options, .source = clv_import_state_source, .source_arg = program, .check = 1, .no_pinning = 1};
     assert_int_equal(clv_session_new(&session, clv_program_mesh(compiled), &options, &err), CLV_OK);
     bind(&p, program, golden_path("torch_export/%s.safetensors", g->name));
     if (clv_session_run(session, compiled, p.inputs, p.n_in, p.outputs, p.n_out, &err) != CLV_OK)
@@ -220,12 +221,12 @@ static void test_damaged(void **state)
 static void test_listing(void **state)
 {
     clv_import *program = must_read("gpt2");
-    clv_import_port_info port = {.size = sizeof port};
-    clv_import_op_info op = {.size = sizeof op};
+    clv_import_argument_or_result_info port = {.size = sizeof port};
+    clv_import_op_kind_info op = {.size = sizeof op};
     clv_error err = {0};
     int states = 0, inputs = 0, ops;
     bool tied = false, named = false;
-    for (int i = 0; clv_import_port(program, i, &port, NULL) == CLV_OK && port.name; i++) {
+    for (int i = 0; clv_import_argument_or_result(program, i, &port, NULL) == CLV_OK && port.name; i++) {
         states += port.is_state;
         inputs += !port.is_state && !port.is_result;
         tied = tied || (port.same_as && strcmp(port.name, "model.lm_head.weight") == 0 &&
@@ -233,13 +234,13 @@ static void test_listing(void **state)
         named = named || (port.is_result && strcmp(port.name, "result['logits']") == 0);
     }
     assert_true(states == 17 && inputs == 2 && tied && named);
-    assert_int_equal(clv_import_op(program, 0, &op, NULL), CLV_OK);
+    assert_int_equal(clv_import_op_kind(program, 0, &op, NULL), CLV_OK);
     assert_true(strcmp(op.name, "aten.__and__.Tensor") == 0 && op.count == 2 && op.supported);
     assert_string_equal(clv_import_function(program, 0, &ops), "main");
     assert_false(clv_import_mesh(program, NULL));
     must(clv_import_layout(program, "*.c_fc.weight", "_,model", &err), &err);
     must(clv_import_layout(program, "*weight", "_", &err), &err); /* of which none was stated */
-    for (int i = 0; clv_import_port(program, i, &port, NULL) == CLV_OK && port.name; i++)
+    for (int i = 0; clv_import_argument_or_result(program, i, &port, NULL) == CLV_OK && port.name; i++)
         if (strcmp(port.name, "model.transformer.h.0.mlp.c_fc.weight") == 0)
             assert_string_equal(port.sharding, "_,model");
     assert_int_equal(clv_import_layout(program, "*.c_fcc.weight", "_,model", &err), CLV_EINVAL);

@@ -85,7 +85,7 @@ static void slopes_match_finite_differences(void **state)
             clv_unary_forward((clv_unary_op)op, 1.7, CLV_F64, &y, &x, 1);
             clv_unary_forward((clv_unary_op)op, 1.7, CLV_F64, &below, &left, 1);
             clv_unary_forward((clv_unary_op)op, 1.7, CLV_F64, &above, &right, 1);
-            const double *saved = clv_unary_saves((clv_unary_op)op) == CLV_SAVED_OUTPUT ? &y : &x;
+            const double *saved = clv_unary_saved_for_backward((clv_unary_op)op) == CLV_SAVED_OUTPUT ? &y : &x;
             clv_unary_backward((clv_unary_op)op, 1.7, CLV_F64, &slope, &one, saved, 1);
             double want = (above - below) / (2 * h);
             if (!(fabs(slope - want) <= 1e-6 * fmax(1, fabs(want))))
@@ -227,7 +227,7 @@ static void slopes_at_ends(clv_dtype dtype)
             clv_dtype_store(dtype, d_out, i, i % 2 ? -2 : 1);
             want[i] = slopes[s].want * (i % 2 ? -2 : 1);
         }
-        if (clv_unary_saves(slopes[s].op) == CLV_SAVED_OUTPUT)
+        if (clv_unary_saved_for_backward(slopes[s].op) == CLV_SAVED_OUTPUT)
             clv_unary_forward(slopes[s].op, 1, dtype, saved, saved, WIDTH);
         clv_unary_backward(slopes[s].op, 1, dtype, d_x, d_out, saved, WIDTH);
         check_close(unary_names[slopes[s].op], dtype, d_x, want, WIDTH, 1, 0);
@@ -393,8 +393,8 @@ static void max_gradient_is_shared(clv_dtype dtype)
             d_a.exact[i] = d.exact[i] * share;
             d_b.exact[i] = d.exact[i] * (1 - share);
         }
-        clv_maximum_backward(largest, dtype, d_a.data, d.data, a.data, b.data, 1, shape, shape, shape);
-        clv_maximum_backward(largest, dtype, d_b.data, d.data, b.data, a.data, 1, shape, shape, shape);
+        clv_max_or_min_backward(largest, dtype, d_a.data, d.data, a.data, b.data, 1, shape, shape, shape);
+        clv_max_or_min_backward(largest, dtype, d_b.data, d.data, b.data, a.data, 1, shape, shape, shape);
         check_close("max by a", dtype, d_a.data, d_a.exact, N, 0, 0);
         check_close("max by b", dtype, d_b.data, d_b.exact, N, 0, 0);
     }
@@ -493,7 +493,7 @@ static void casts(clv_dtype from)
             if (from == CLV_F32)
                 store_special(x.data, x.n);
             void *out = check_alloc(x.n, clv_dtype_size(to)), *want = check_alloc(x.n, clv_dtype_size(to));
-            clv_cast_run(to, out, from, x.data, x.n);
+            clv_cast_values(to, out, from, x.data, x.n);
             clv_dtype_convert(to, want, from, x.data, x.n);
             assert_memory_equal(out, want, (size_t)x.n * clv_dtype_size(to));
             free(out), free(want);
@@ -512,7 +512,7 @@ static void fill(void **state)
     for (int d = 0; d < 5; d++)
         for (int l = 0; l < LENGTHS; l++) {
             void *x = check_alloc(lengths[l], clv_dtype_size(dtypes[d]));
-            clv_fill_run(dtypes[d], x, 3, lengths[l]);
+            clv_fill_values(dtypes[d], x, 3, lengths[l]);
             for (int64_t i = 0; i < lengths[l]; i++)
                 assert_true(clv_dtype_load(dtypes[d], x, i) == 3);
             free(x);

@@ -104,7 +104,7 @@ typedef struct part {
 /* max, sums: combined over the parts into part 0's, as the collectives would. */
 static void combine(part *parts, int n, int64_t rows, const void *labels)
 {
-    clv_dtype stats = clv_cross_entropy_stats(parts[0].ce.dtype);
+    clv_dtype stats = clv_cross_entropy_stats_dtype(parts[0].ce.dtype);
     for (int k = 0; k < n; k++)
         clv_cross_entropy_max(&parts[k].ce, parts[k].max, parts[k].logits.data);
     for (int k = 1; k < n; k++)
@@ -122,7 +122,7 @@ static void combine(part *parts, int n, int64_t rows, const void *labels)
 /* The vocabulary in `n` parts; for n = 3 the second one is empty. */
 static void cross_entropy_case(clv_dtype dtype, int64_t rows, int64_t cols, int n, clv_dtype label_dtype)
 {
-    clv_dtype stats = clv_cross_entropy_stats(dtype);
+    clv_dtype stats = clv_cross_entropy_stats_dtype(dtype);
     operand logits = operand_random(dtype, rows * cols, -8, 8), d_loss = operand_random(stats, rows, -1, 1);
     operand loss = operand_blank(stats, rows), d_logits = operand_blank(dtype, rows * cols);
     int64_t *labels = check_alloc(rows, sizeof *labels), cut[4] = {0, cols / 3, cols / 3, cols};
@@ -179,7 +179,7 @@ static void cross_entropy(void **state)
 static void nan_logits(clv_dtype dtype)
 {
     enum { COLS = 20 };
-    clv_dtype stats = clv_cross_entropy_stats(dtype);
+    clv_dtype stats = clv_cross_entropy_stats_dtype(dtype);
     operand x = operand_random(dtype, COLS, -1, 1);
     double max, sums[2], loss;
     int64_t label = 2;

@@ -23,7 +23,7 @@ static void transpose_case(size_t elem, int rank, const int64_t *shape, const in
     fill_bytes(in, (size_t)n * elem);
     for (int d = rank - 1; d >= 0; d--)
         stride[d] = step, step *= shape[d], out_shape[d] = shape[perm[d]];
-    clv_transpose_box(elem, out, in, rank, shape, perm);
+    clv_transpose_tensor(elem, out, in, rank, shape, perm);
     for (int64_t i = 0; i < n; i++) {
         int64_t from = 0, rest = i;
         for (int d = rank - 1; d >= 0; d--) {
@@ -75,8 +75,8 @@ static void boxes(void **state)
     const int64_t whole[] = {6, 7, 8}, box[] = {2, 3, 4}, lo[] = {1, 4, 3}, none[] = {0, 0, 0};
     unsigned char in[336 * 4], slice[24 * 4], out[336 * 4] = {0};
     fill_bytes(in, sizeof in);
-    clv_copy_box(4, slice, box, none, in, whole, lo, 3, box);
-    clv_copy_box(4, out, whole, lo, slice, box, none, 3, box);
+    clv_copy_slice(4, slice, box, none, in, whole, lo, 3, box);
+    clv_copy_slice(4, out, whole, lo, slice, box, none, 3, box);
     for (int i = 0; i < 336; i++) {
         bool inside = i / 56 - 1 >= 0 && i / 56 - 1 < 2 && i / 8 % 7 >= 4 && i % 8 >= 3 && i % 8 < 7;
         unsigned char want[4] = {0};
@@ -85,8 +85,8 @@ static void boxes(void **state)
         assert_memory_equal(out + i * 4, want, 4);
     }
     const int64_t empty[] = {2, 0, 4};
-    clv_copy_box(4, out, whole, none, in, whole, lo, 3, empty);
-    clv_copy_box(4, out, none, none, in, none, none, 0, none); /* a scalar */
+    clv_copy_slice(4, out, whole, none, in, whole, lo, 3, empty);
+    clv_copy_slice(4, out, none, none, in, none, none, 0, none); /* a scalar */
     assert_memory_equal(out, in, 4);
 }
 

@@ -535,7 +535,7 @@ static int bytes_of(double *out, const clv_program *program)
         clv_collective c = {.size = sizeof c};
         must(clv_program_collective(program, i, &c, &err), &err);
         assert_true(c.completes_at >= c.instruction);
-        int whole = clv_program_root(program, program->instructions[c.instruction].out[0]);
+        int whole = clv_program_owning_buffer(program, program->instructions[c.instruction].out[0]);
         if (c.n_chunks == 0)
             out[n++] = c.bytes;
         of_parts[whole] += c.bytes;
@@ -642,7 +642,7 @@ static const clv_transport *spied;
 static _Thread_local int under_way;
 static _Atomic int most_under_way;
 
-static clv_status spy_start(clv_plan *plan, void *staging, clv_error *err)
+static clv_status spy_start(clv_prepared_collective *plan, void *staging, clv_error *err)
 {
     under_way++;
     if (under_way > most_under_way)
@@ -650,7 +650,7 @@ static clv_status spy_start(clv_plan *plan, void *staging, clv_error *err)
     return spied->start(plan, staging, err);
 }
 
-static clv_status spy_wait(clv_plan *plan, clv_wait what, clv_error *err)
+static clv_status spy_wait(clv_prepared_collective *plan, clv_wait what, clv_error *err)
 {
     under_way -= what == CLV_WAIT_INPUT_REUSABLE;
     return spied->wait(plan, what, err);
@@ -688,7 +688,7 @@ enum { DEADLINE_MS = 300, LATE_MS = 450 };
 static int late, late_at; /* the rank, and its step */
 static _Thread_local int starts;
 
-static clv_status late_start(clv_plan *plan, void *staging, clv_error *err)
+static clv_status late_start(clv_prepared_collective *plan, void *staging, clv_error *err)
 {
     bool mine = plan->comm->rank == late;
     if (mine && starts++ == late_at)

@@ -92,7 +92,7 @@ static void leaky_relu_gradient(clv_graph *graph, const clv_op *op, const clv_va
 
 static clv_op_cost leaky_relu_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
-    return (clv_op_cost){.flops = (double)clv_type_elems(&in[0]), .bytes = clv_op_traffic(op, in, out)};
+    return (clv_op_cost){.flops = (double)clv_type_elems(&in[0]), .bytes = clv_op_traffic_bytes(op, in, out)};
 }
 
 static const clv_op_def op_leaky_relu = {
@@ -100,7 +100,7 @@ static const clv_op_def op_leaky_relu = {
     CLV_ARITY(1, 1, 1),
     CLV_ATTRS(leaky_relu_attrs, attr_table),
     .shape = leaky_relu_shape,
-    .rule = clv_elementwise_rule,
+    .rule = clv_op_rule_elementwise,
     .gradient = leaky_relu_gradient,
     .cost = leaky_relu_cost,
     .in_place = {1 + 0},

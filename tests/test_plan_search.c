@@ -177,7 +177,7 @@ static void check_against_brute_force(const clv_plan_options *given, double memo
     brute all = {.base = &as_priced, .memory_limit = memory_limit, .seconds = (double)INFINITY};
     try_four_ranks(&all);
     assert_close(candidate_at(found, 0).seconds, all.seconds, 1e-6);
-    assert_true(clv_plan_search_priced(found) < all.compiled);
+    assert_true(clv_plan_search_priced_count(found) < all.compiled);
     for (int i = 0; i < clv_plan_search_count(found); i++) {
         const clv_plan_candidate c = candidate_at(found, i);
         int k = 0;
@@ -231,7 +231,7 @@ static void compare_with_exhaustive(const clv_plan_search_options *options)
     how.exhaustive = true;
     how.threads = 1;
     clv_plan_search *all = search(&how);
-    assert_true(clv_plan_search_priced(some) < clv_plan_search_priced(all));
+    assert_true(clv_plan_search_priced_count(some) < clv_plan_search_priced_count(all));
     assert_int_equal(clv_plan_search_count(some), clv_plan_search_count(all));
     for (int i = 0; i < clv_plan_search_count(all); i++) {
         const clv_plan_candidate a = candidate_at(some, i), b = candidate_at(all, i);
@@ -285,7 +285,7 @@ static void check_estimate(const clv_plan_options *options, const char *mesh_tex
     must(clv_axis_rules_preset(&rules, preset, &mesh, &err), &err);
     o.mesh = &mesh;
     o.rules = &rules;
-    must(clv_price_shape_read(&shape, &o, &err), &err);
+    must(clv_price_shape_compute(&shape, &o, &err), &err);
     must(clv_price_estimate(&estimate, &exact, &o, &shape, &err), &err);
     must(clv_price_whole(&whole, &o, &err), &err);
     assert_false(exact);
@@ -398,19 +398,20 @@ static void test_result(void **state)
         fastest = c.seconds;
     }
     fastest = (double)INFINITY;
-    for (int i = 0; i < clv_plan_search_priced(found); i++) {
+    for (int i = 0; i < clv_plan_search_priced_count(found); i++) {
         clv_plan_candidate c = {.size = sizeof c};
         must(clv_plan_search_priced_at(found, i, &c, &err), &err);
         fastest = c.fits && c.seconds < fastest ? c.seconds : fastest;
     }
     assert_close(fastest, candidate_at(found, 0).seconds, 1e-4);
     clv_plan_candidate none = {.size = sizeof none};
-    assert_int_equal(clv_plan_search_priced_at(found, clv_plan_search_priced(found), &none, &err), CLV_EINVAL);
+    assert_int_equal(clv_plan_search_priced_at(found, clv_plan_search_priced_count(found), &none, &err), CLV_EINVAL);
     assert_int_equal(clv_plan_search_priced_at(found, -1, &none, &err), CLV_EINVAL);
     assert_int_equal(clv_plan_search_at(found, clv_plan_search_count(found), &none, &err), CLV_EINVAL);
     assert_int_equal(clv_plan_search_front_at(found, -1, &none, &err), CLV_EINVAL);
     clv_plan_search_free(found);
-    assert_int_equal(clv_plan_search_count(NULL) + clv_plan_search_front_count(NULL) + clv_plan_search_priced(NULL), 0);
+    assert_int_equal(
+        clv_plan_search_count(NULL) + clv_plan_search_front_count(NULL) + clv_plan_search_priced_count(NULL), 0);
     clv_plan_search_free(NULL);
 }
 
@@ -450,7 +451,7 @@ static void test_stated(void **state)
     base.compile.recompute = CLV_RECOMPUTE_SELECTIVE;
     base.compile.reshard_after_forward = CLV_RESHARD_ALL;
     clv_plan_search *found = search(&(clv_plan_search_options){.base = &base});
-    assert_int_equal(clv_plan_search_priced(found), clv_plan_search_count(found));
+    assert_int_equal(clv_plan_search_priced_count(found), clv_plan_search_count(found));
     for (int i = 0; i < clv_plan_search_count(found); i++) {
         const clv_plan_candidate c = candidate_at(found, i);
         assert_true(clv_mesh_equal(c.mesh, &mesh) && c.accumulate == 4 && c.reshard_after_forward == CLV_RESHARD_ALL);

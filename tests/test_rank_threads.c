@@ -26,7 +26,7 @@ typedef struct record {
     } memory[64];
     clv_window *window; /* over it */
     clv_rank_threads *team;
-    int set;
+    int group_set;
     int failing;
     int words;           /* a pipe */
     _Atomic int release; /* lets a stuck rank go */
@@ -35,7 +35,7 @@ typedef struct record {
 static clv_status sum_of_ranks(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
     record *r = arg;
-    const clv_group *group = clv_comm_group(comm, r->set);
+    const clv_group *group = clv_comm_group(comm, r->group_set);
     clv_shard shards[64];
 
     r->ran[rank]++;
@@ -54,7 +54,7 @@ static clv_rank_threads *new_team(record *r, int ranks, int64_t timeout_ms)
 
     memset(r, 0, sizeof *r);
     assert_int_equal(clv_rank_threads_new(&team, ranks, &options, NULL), CLV_OK);
-    assert_int_equal(clv_world_add_groups(&r->set, clv_rank_threads_world(team), whole, NULL, NULL), CLV_OK);
+    assert_int_equal(clv_world_add_groups(&r->group_set, clv_rank_threads_world(team), whole, NULL, NULL), CLV_OK);
     for (int i = 0; i < ranks; i++)
         memory[i] = &r->memory[i];
     r->window = hand_window(clv_rank_threads_world(team), memory);
@@ -251,11 +251,11 @@ static void test_stopped_process(void **state)
 static clv_status count_cores(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
     record *r = arg;
-    cpu_set_t set;
+    cpu_set_t group_set;
 
-    r->ran[rank] = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : -1;
+    r->ran[rank] = sched_getaffinity(0, sizeof group_set, &group_set) == 0 ? CPU_COUNT(&group_set) : -1;
     for (int c = 0; c < CPU_SETSIZE && r->ran[rank] == 1; c++)
-        if (CPU_ISSET(c, &set))
+        if (CPU_ISSET(c, &group_set))
             r->memory[rank].sum = c;
     return CLV_OK;
 }

@@ -596,7 +596,7 @@ static void test_stale_indexes(void **state)
     put_header("model/two", "{" U8("b", "[2]", "[0,2]") "," U8("c", "[1]", "[2,3]") "," U8("a", "[1]", "[3,4]") "}", 4);
     put_text(index_file, "{\"weight_map\":{\"head\":\"one\",\"a\":\"one\",\"c\":\"one\",\"z\":\"two\"}}");
     assert_int_equal(clv_weights_open(&w, in_folder("model"), NULL), CLV_OK);
-    assert_int_equal(clv_weights_missing(w, &absent), 2);
+    assert_int_equal(clv_weights_missing_count(w, &absent), 2);
     assert_string_equal(absent, "head");
     assert_int_equal(clv_weights_find(&t, w, "c", NULL), CLV_OK);
     assert_int_equal(clv_weights_find(&t, w, "b", NULL), CLV_OK);

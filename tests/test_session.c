@@ -645,7 +645,7 @@ static void test_state_read_twice(void **state)
         for (int i = 0; i < program->n_instructions; i++)
             if (program->instructions[i].op)
                 made = program->instructions[i].out[0];
-        int root = clv_program_root(program, made);
+        int root = clv_program_owning_buffer(program, made);
         assert_int_equal(program->buffers[root].kind, twice ? CLV_BUFFER_TEMP : CLV_BUFFER_STATE);
         clv_program_free(program);
     }

@@ -313,7 +313,7 @@ static void check_hlo(const char *sharding, const char *want)
     char text[1024];
     clv_error err = {0};
     clv_import *program = NULL;
-    clv_import_port_info port = {.size = sizeof port};
+    clv_import_argument_or_result_info port = {.size = sizeof port};
     snprintf(text, sizeof text,
              "module {\n  func.func @main(%%a: tensor<8x8xf32> {mhlo.sharding = \"%s\"}) -> tensor<8x8xf32> {\n"
              "    return %%a : tensor<8x8xf32>\n  }\n}\n",
@@ -325,7 +325,7 @@ static void check_hlo(const char *sharding, const char *want)
         clv_import_free(program);
         return;
     }
-    must(clv_import_port(program, 0, &port, NULL), NULL);
+    must(clv_import_argument_or_result(program, 0, &port, NULL), NULL);
     assert_string_equal(port.sharding ? port.sharding : "", want);
     clv_import_free(program);
 }

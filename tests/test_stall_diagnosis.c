@@ -24,18 +24,18 @@ static clv_world *square(int *rows, int *columns)
     return world;
 }
 
-static clv_culprit blame_of(const clv_world *world, const clv_rank_progress *all, int set, int rank, int missing)
+static clv_culprit blame_of(const clv_world *world, const clv_rank_progress *all, int group_set, int rank, int missing)
 {
-    const clv_group *group = &world->sets[set]->view[rank];
+    const clv_group *group = &world->sets[group_set]->view[rank];
     bool is_missing[RANKS] = {false}, scratch[RANKS];
     for (int i = 0; i < group->n; i++)
         is_missing[i] = group->ranks[i] == missing;
     return clv_find_culprit(world, all, group, is_missing, scratch);
 }
 
-static int blame(const clv_world *world, const clv_rank_progress *all, int set, int rank, int missing)
+static int blame(const clv_world *world, const clv_rank_progress *all, int group_set, int rank, int missing)
 {
-    const clv_culprit found = blame_of(world, all, set, rank, missing);
+    const clv_culprit found = blame_of(world, all, group_set, rank, missing);
     assert_int_equal(found.undelivered_to, -1);
     return found.rank;
 }
@@ -45,10 +45,10 @@ static void test_blame(void **state)
     int rows, columns;
     clv_world *world = square(&rows, &columns);
     clv_rank_progress all[RANKS] = {
-        {.rank = 0, .known = 1, .in_collective = 1, .set = rows, .begun = 7, .collective = 7},
-        {.rank = 1, .known = 1, .in_collective = 0, .set = columns, .begun = 6},
-        {.rank = 2, .known = 1, .in_collective = 1, .set = columns, .begun = 8, .collective = 8},
-        {.rank = 3, .known = 1, .in_collective = 1, .set = columns, .begun = 8, .collective = 8}};
+        {.rank = 0, .known = 1, .in_collective = 1, .group_set = rows, .begun = 7, .collective = 7},
+        {.rank = 1, .known = 1, .in_collective = 0, .group_set = columns, .begun = 6},
+        {.rank = 2, .known = 1, .in_collective = 1, .group_set = columns, .begun = 8, .collective = 8},
+        {.rank = 3, .known = 1, .in_collective = 1, .group_set = columns, .begun = 8, .collective = 8}};
     assert_int_equal(blame(world, all, rows, 0, 1), 1);    /* it computes */
     assert_int_equal(blame(world, all, columns, 2, 0), 1); /* 0 waits for it, too */
     all[1].in_collective = 1; /* it has come to where 0 waits: no message of it does, or it waits in an earlier step */
@@ -59,11 +59,12 @@ static void test_blame(void **state)
     assert_int_equal(blame(world, all, columns, 2, 0), 0);
     assert_int_equal(blame(world, all, rows, 0, 1), 1);
     assert_int_equal(blame(world, all, rows, 0, -1), -1); /* no rank is missing any more */
-    all[1] = (clv_rank_progress){.rank = 1, .known = 1, .set = -1, .begun = 0};
+    all[1] = (clv_rank_progress){.rank = 1, .known = 1, .group_set = -1, .begun = 0};
     all[0] = (clv_rank_progress){
-        .rank = 0, .known = 1, .in_collective = 1, .set = 99, .begun = 3}; /* sets that there are not */
+        .rank = 0, .known = 1, .in_collective = 1, .group_set = 99, .begun = 3}; /* sets that there are not */
     assert_int_equal(blame(world, all, columns, 2, 0), 0);
-    all[3] = (clv_rank_progress){.rank = 3, .known = 1, .set = rows, .begun = 0}; /* idle, and no rank waits for it */
+    all[3] =
+        (clv_rank_progress){.rank = 3, .known = 1, .group_set = rows, .begun = 0}; /* idle, and no rank waits for it */
     assert_int_equal(blame(world, all, rows, 0, 1), 1);
     clv_world_free(world);
 }
@@ -73,15 +74,15 @@ static void test_blame_lost(void **state)
 {
     int rows, columns;
     clv_world *world = square(&rows, &columns);
-    clv_rank_progress all[RANKS] = {{.rank = 0, .set = rows, .begun = 9, .collective = 7, .awaited = 1 << 1},
-                                    {.rank = 1, .set = rows, .begun = 9, .collective = 8, .awaited = 1 << 0},
-                                    {.rank = 2, .set = columns, .begun = 9, .collective = 9, .awaited = 1 << 0},
-                                    {.rank = 3, .set = rows, .begun = 9, .collective = 9, .awaited = 1 << 0}};
+    clv_rank_progress all[RANKS] = {{.rank = 0, .group_set = rows, .begun = 9, .collective = 7, .awaited = 1 << 1},
+                                    {.rank = 1, .group_set = rows, .begun = 9, .collective = 8, .awaited = 1 << 0},
+                                    {.rank = 2, .group_set = columns, .begun = 9, .collective = 9, .awaited = 1 << 0},
+                                    {.rank = 3, .group_set = rows, .begun = 9, .collective = 9, .awaited = 1 << 0}};
     for (int r = 0; r < RANKS; r++)
         all[r].known = all[r].in_collective = 1;
     for (int r = 0; r < RANKS; r++) {
-        int set = r == 2 ? columns : rows;
-        const clv_culprit found = blame_of(world, all, set, r, r == 1 || r == 2 ? 0 : r == 0 ? 1 : 2);
+        int group_set = r == 2 ? columns : rows;
+        const clv_culprit found = blame_of(world, all, group_set, r, r == 1 || r == 2 ? 0 : r == 0 ? 1 : 2);
         assert_int_equal(found.rank, 1);
         assert_int_equal(found.undelivered_to, 0);
     }
@@ -103,7 +104,7 @@ static void test_blame_end(void **state)
     clv_rank_progress all[RANKS] = {{.rank = 0,
                                      .known = 1,
                                      .in_collective = 1,
-                                     .set = rows,
+                                     .group_set = rows,
                                      .begun = 9,
                                      .collective = 7,
                                      .waits_begun = 20,
@@ -112,7 +113,7 @@ static void test_blame_end(void **state)
                                     {.rank = 2,
                                      .known = 1,
                                      .in_collective = 1,
-                                     .set = columns,
+                                     .group_set = columns,
                                      .begun = 10,
                                      .collective = 8,
                                      .waits_begun = 22,
@@ -136,7 +137,7 @@ static void test_blame_idle(void **state)
     int rows, columns;
     clv_world *world = square(&rows, &columns);
     clv_rank_progress all[RANKS] = {
-        {.rank = 0, .known = 1, .in_collective = 1, .set = rows, .begun = 7, .collective = 7},
+        {.rank = 0, .known = 1, .in_collective = 1, .group_set = rows, .begun = 7, .collective = 7},
         {.rank = 1, .known = 1, .idle = 1, .begun = 6},
         {.rank = 2, .known = 1, .begun = 5},
         {.rank = 3, .known = 1, .idle = 1, .begun = 6}};
@@ -159,7 +160,7 @@ static void test_describe(void **state)
     s = (clv_rank_progress){.rank = 5, .known = 1, .activity = "layer 1"};
     clv_rank_progress_describe(text, sizeof text, &s, "");
     assert_string_equal(text, "rank 5 (no collective yet, at 'layer 1')");
-    s = (clv_rank_progress){.rank = 5, .known = 1, .set = 3, .what = "all_reduce"};
+    s = (clv_rank_progress){.rank = 5, .known = 1, .group_set = 3, .what = "all_reduce"};
     clv_rank_progress_describe(text, sizeof text, &s, "process 2");
     assert_string_equal(text, "rank 5 (last in all_reduce of group set 3, at 'nothing'; process 2)");
 }

@@ -11,7 +11,7 @@
 #include "base/text/utf8.h"
 #include "cleave/rng.h"
 #include "infer/generation/streaming_detokenizer.h"
-#include "tokens/pre_tokenizers/known_patterns.h"
+#include "tokens/pre_tokenizers/pattern_fast_paths.h"
 #include "tokens/regex/regex.h"
 
 static const char *path_of(char *out, size_t size, const char *variable, const char *name)
@@ -110,9 +110,9 @@ static void test_utf8(void **state)
     repairs_to("\xf4\x90\x80\x80", 4, BAD BAD BAD BAD); /* above U+10FFFF */
     assert_true(clv_utf8_valid("\xc3\xa9", 2));
     assert_false(clv_utf8_valid("\xc3", 1));
-    assert_true(clv_utf8_ends_open("a\xf0\x9f\x99", 4));
-    assert_false(clv_utf8_ends_open("a\xf0\x9f\x99\x82", 5));
-    assert_false(clv_utf8_ends_open("a\x80", 2));
+    assert_true(clv_utf8_ends_inside_character("a\xf0\x9f\x99", 4));
+    assert_false(clv_utf8_ends_inside_character("a\xf0\x9f\x99\x82", 5));
+    assert_false(clv_utf8_ends_inside_character("a\x80", 2));
 }
 
 /* ---- patterns with code of their own ---- */
@@ -167,7 +167,7 @@ static size_t random_text(char *out, const uint32_t *all, size_t n, uint64_t whi
     return size;
 }
 
-static void matches_as(const clv_known_pattern *known, const clv_regex *regex, clv_text_span text)
+static void matches_as(const clv_pattern_fast_path *known, const clv_regex *regex, clv_text_span text)
 {
     clv_regex_iterator walk = {.regex = regex, .text = text};
     bool found;
@@ -193,7 +193,7 @@ static void test_known_patterns(void **state)
     size_t n = assigned_characters(all);
     assert_true(n > 280000);
     for (int i = 0; i < 3; i++) {
-        const clv_known_pattern *known = clv_known_pattern_find(span_of(expressions[i]));
+        const clv_pattern_fast_path *known = clv_pattern_fast_path_find(span_of(expressions[i]));
         clv_regex *regex = compiled(expressions[i]);
         assert_non_null(known);
         for (uint64_t t = 0; t < TEXTS; t++)

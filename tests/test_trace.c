@@ -329,7 +329,7 @@ static void check_table(const char *path, const slices *all, const clv_program *
     double seconds = 0, communication = 0, compute = 0, talk = 0, waits = 0, n;
     int64_t collectives = 0;
     must(clv_trace_read(&report, path, &err), &err);
-    must(clv_trace_describe(report, &info, &err), &err);
+    must(clv_trace_report_get_info(report, &info, &err), &err);
     must(clv_program_predict(program, NULL, &predicted, &err), &err);
     n = (double)(info.ranks * info.steps);
     for (int i = 0; i < 3; i++) {
@@ -505,7 +505,7 @@ static void check_failed(bool alone)
     clv_trace_report *report;
     clv_trace_info info = {.size = sizeof info};
     must(clv_trace_read(&report, in_folder("failed.json"), &err), &err);
-    must(clv_trace_describe(report, &info, &err), &err);
+    must(clv_trace_report_get_info(report, &info, &err), &err);
     assert_int_equal(info.steps, 2);
     assert_true(info.seconds > 1e-3 * LATE_MS / 2); /* a mean over ranks that are there */
     clv_trace_report_free(report);

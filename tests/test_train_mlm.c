@@ -148,7 +148,7 @@ static void expect_split_logits(const char *name, const char *mesh, const char *
     int found = 0;
     for (int b = 0; b < program->n_buffers; b++) {
         const clv_buffer *buffer = &program->buffers[b];
-        clv_type local = clv_local_type(&buffer->type, &buffer->layout);
+        clv_type local = clv_largest_shard_type(&buffer->type, &buffer->layout);
         if (elements(&buffer->type) != whole)
             continue;
         found++;

@@ -163,8 +163,8 @@ static const clv_model_graph_options row = {.batch = 1, .seq = 4};
     X(clv_flight_rank, clv_flight_report_rank(flight, 0, o, &err))                                                     \
     X(clv_flight_finding, clv_flight_report_finding(flight, 0, o, &err))                                               \
     X(clv_generation_config, clv_model_generation_config(model, o, &err))                                              \
-    X(clv_import_port_info, clv_import_port(imported, 0, o, &err))                                                     \
-    X(clv_import_op_info, clv_import_op(imported, 0, o, &err))                                                         \
+    X(clv_import_argument_or_result_info, clv_import_argument_or_result(imported, 0, o, &err))                         \
+    X(clv_import_op_kind_info, clv_import_op_kind(imported, 0, o, &err))                                               \
     X(clv_import_fault_info, clv_import_fault(imported, 0, o, &err))                                                   \
     X(clv_import_pattern_info, clv_import_pattern(imported, 0, o, &err))                                               \
     X(clv_machine_info, clv_machine_get_info(machine, o, &err))                                                        \
@@ -188,7 +188,7 @@ static const clv_model_graph_options row = {.batch = 1, .seq = 4};
     X(clv_sequence_info, clv_sequences_at(sequences, 0, o, &err))                                                      \
     X(clv_state_info, clv_session_state(session, 0, o, &err))                                                          \
     X(clv_session_stats, clv_session_take_stats(session, o, &err))                                                     \
-    X(clv_trace_info, clv_trace_describe(trace, o, &err))                                                              \
+    X(clv_trace_info, clv_trace_report_get_info(trace, o, &err))                                                       \
     X(clv_trace_part, clv_trace_report_part(trace, 0, o, &err))                                                        \
     X(clv_trace_op_kind, clv_trace_report_op_kind(trace, 0, o, &err))                                                  \
     X(clv_train_step, clv_trainer_step(trainer, ids, ids, NULL, o, &err))                                              \

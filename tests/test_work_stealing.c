@@ -71,7 +71,7 @@ static void test_alone(void **unused)
             clv_task_pool_run(places[i], CLV_TASK_POOL_ALL, count, &t, n);
             check(&t, n);
             assert_int_equal(t.by_others, 0);
-            assert_false(clv_task_pool_steal(places[i], NULL));
+            assert_false(clv_task_pool_steal_and_run(places[i], NULL));
         }
     clv_task_pool_free(one);
     clv_task_pool_free(many);
@@ -87,7 +87,7 @@ static void *help(void *arg)
 {
     helper *h = arg;
     while (!atomic_load_explicit(h->end, memory_order_acquire))
-        if (clv_task_pool_steal(h->place, NULL))
+        if (clv_task_pool_steal_and_run(h->place, NULL))
             h->helped++;
         else
             clv_cpu_pause();
@@ -201,7 +201,7 @@ static void *come_early(void *arg)
     early *e = arg;
     clv_comm *comm = e->comm;
     const int64_t began = clv_now_ns();
-    clv_comm_record_waits(comm, &e->waits);
+    clv_comm_set_wait_log(comm, &e->waits);
     assert_int_equal(clv_barrier_arrive_and_wait(e->comm, e->group, &(clv_collective_desc){.what = "a meeting"}, NULL),
                      CLV_OK);
     clv_comm_add_wait(comm, began);

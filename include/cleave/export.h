@@ -20,7 +20,7 @@ extern "C" {
  *  Alignments of layouts are left out. JAX splits arguments and results evenly: dimensions that are not even are whole
  *  there, and arguments get their layouts in the body.
  *  @param source  state that it knows, and that is not assigned, is written as constants; it is asked for whole tensors
- *                 (clv_import_constant for a program of import.h). NULL: all state is arguments
+ *                 (clv_import_state_source for a program of import.h). NULL: all state is arguments
  *  @return CLV_EUNSUPPORTED naming an op without a form in StableHLO (experts of a mixture and their router, dropout,
  *          quantized and prepacked products, custom ops); the status of a graph that failed; errors of the source;
  *          CLV_ENOMEM */

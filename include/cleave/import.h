@@ -1,10 +1,10 @@
 /** @file import.h - programs that others wrote: StableHLO text, as jax.jit(f).lower(...).as_text() gives it, and
  *  archives of PyTorch's torch.export.save.
  *
- * A program is read (clv_import_read), listed (clv_import_port, clv_import_op, ...), and put into a graph on any mesh
- * (clv_import_stablehlo): its arguments become inputs, its results outputs, its shardings (Shardy's) stated layouts,
- * and each op is named after the line of Python that made it. From there on it is a graph like any other: compiled,
- * planned, explained, run (docs/programs.md).
+ * A program is read (clv_import_read), listed (clv_import_argument_or_result, clv_import_op_kind, ...), and put into a
+ * graph on any mesh (clv_import_stablehlo): its arguments become inputs, its results outputs, its shardings (Shardy's)
+ * stated layouts, and each op is named after the line of Python that made it. From there on it is a graph like any
+ * other: compiled, planned, explained, run (docs/programs.md).
  *
  * Manual SPMD (shard_map) becomes ops on whole tensors that have a dimension for each axis over which devices differ;
  * clv_import_fault says what is wrong with its psums and out_specs.
@@ -53,7 +53,7 @@ CLV_EXPERIMENTAL bool clv_import_is_program(const char *path);
 CLV_EXPERIMENTAL bool clv_import_mesh(const clv_import *program, clv_mesh *out);
 
 /** An argument or result of the program. Strings live with the program. */
-typedef struct clv_import_port_info {
+typedef struct clv_import_argument_or_result_info {
     size_t size;          /**< set by the caller: sizeof the struct, or 0 */
     const char *name;     /**< "p['w']", "arg0"; "result[0]" */
     bool is_result;       /**< a result, not an argument */
@@ -63,22 +63,23 @@ typedef struct clv_import_port_info {
     bool is_state;        /**< an argument that is a parameter or buffer: state of the graph */
     bool is_constant;     /**< an argument that is a constant of an archive */
     const char *same_as;  /**< the parameter whose other name this is, of tied weights; NULL: it is one of its own */
-} clv_import_port_info;
+} clv_import_argument_or_result_info;
 /** Describes argument or result i in *out: the arguments, then the results; past the end the name is NULL.
  *  @return CLV_EINVAL for a negative i or an invalid size */
-CLV_EXPERIMENTAL clv_status clv_import_port(const clv_import *program, int i, clv_import_port_info *out,
-                                            clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_import_argument_or_result(const clv_import *program, int i,
+                                                          clv_import_argument_or_result_info *out, clv_error *err);
 
 /** A kind of op of the text. */
-typedef struct clv_import_op_info {
+typedef struct clv_import_op_kind_info {
     size_t size;      /**< set by the caller: sizeof the struct, or 0 */
     const char *name; /**< "stablehlo.dot_general"; past the end NULL */
     int count;        /**< in the text; a function that is called twice counts once */
     bool supported;
     int line; /**< of the first one; of an archive the number of its node */
-} clv_import_op_info;
+} clv_import_op_kind_info;
 /** Describes kind i, by name, in *out. @return CLV_EINVAL for a negative i or an invalid size */
-CLV_EXPERIMENTAL clv_status clv_import_op(const clv_import *program, int i, clv_import_op_info *out, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_import_op_kind(const clv_import *program, int i, clv_import_op_kind_info *out,
+                                               clv_error *err);
 
 /** Name of function i of the text, and the number of its ops; NULL past the end. */
 CLV_EXPERIMENTAL const char *clv_import_function(const clv_import *program, int i, int *ops);
@@ -107,9 +108,9 @@ typedef struct clv_import_options {
 } clv_import_options;
 
 /** Puts the program into a graph: an input for each argument, state for each parameter and buffer, an output for each
- *  result, by clv_import_port_info.name. Shardings that the text states, and clv_import_layout, are those of inputs,
- *  state, outputs and constraints; axes that the graph's mesh lacks have one rank there. Constants of several values
- *  become state "constant.N". Values of state: clv_import_constant. options NULL: defaults.
+ *  result, by clv_import_argument_or_result_info.name. Shardings that the text states, and clv_import_layout, are those
+ *  of inputs, state, outputs and constraints; axes that the graph's mesh lacks have one rank there. Constants of
+ *  several values become state "constant.N". Values of state: clv_import_state_source. options NULL: defaults.
  *  @return CLV_EUNSUPPORTED, CLV_EDTYPE, CLV_ESHAPE naming file, line and column (or node) of what cannot be imported;
  *          CLV_ELIMIT for a loop of more than 4096 turns, or more than 2^22 ops; CLV_EINVAL for a layout that does not
  *          fit, and for gradients of what is no scalar result; CLV_ENOMEM */
@@ -144,8 +145,8 @@ CLV_EXPERIMENTAL clv_status clv_import_pattern(const clv_import *program, int i,
                                                clv_error *err);
 /** A clv_state_source: the values of constants, parameters and buffers. arg: the clv_import.
  *  @return CLV_OK; CLV_ENOTFOUND for a parameter whose values the archive does not have; CLV_EFORMAT, CLV_EIO */
-CLV_EXPERIMENTAL clv_status clv_import_constant(void *arg, const char *name, const clv_type *type, const clv_shard *box,
-                                                void *out, int *known, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_import_state_source(void *arg, const char *name, const clv_type *type,
+                                                    const clv_shard *box, void *out, int *known, clv_error *err);
 
 #ifdef __cplusplus
 }

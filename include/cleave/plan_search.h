@@ -119,7 +119,7 @@ CLV_EXPERIMENTAL int clv_plan_search_front_count(const clv_plan_search *search);
 CLV_EXPERIMENTAL clv_status clv_plan_search_front_at(const clv_plan_search *search, int i, clv_plan_candidate *out,
                                                      clv_error *err);
 /** Number of candidates that were priced; 0 for NULL. */
-CLV_EXPERIMENTAL int clv_plan_search_priced(const clv_plan_search *search);
+CLV_EXPERIMENTAL int clv_plan_search_priced_count(const clv_plan_search *search);
 /** Fills *out with priced candidate i, layout by layout; set out->size first. With `exhaustive` these are all. Its
  *  `why` is "" where it is neither ranked nor on the front. CLV_EINVAL for an index out of range. */
 CLV_EXPERIMENTAL clv_status clv_plan_search_priced_at(const clv_plan_search *search, int i, clv_plan_candidate *out,

@@ -45,7 +45,7 @@ CLV_EXPERIMENTAL char *clv_printable_copy(const char *text);
  *  U+10FFFF are not well-formed. */
 CLV_EXPERIMENTAL size_t clv_utf8_character(const char *p, size_t size);
 /** Returns whether the text ends within a character that further bytes may complete. */
-CLV_EXPERIMENTAL bool clv_utf8_ends_open(const char *text, size_t size);
+CLV_EXPERIMENTAL bool clv_utf8_ends_inside_character(const char *text, size_t size);
 /** Returns a NUL-terminated copy with each invalid sequence replaced by U+FFFD, as Python's errors="replace" does
  *  (maximal subparts: Unicode 15, section 3.9). *out_size, unless out_size is NULL, receives its length. The caller
  *  frees the copy with free(); NULL if text is NULL or memory is out. */

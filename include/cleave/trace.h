@@ -89,7 +89,8 @@ typedef struct clv_trace_info {
     double seconds;         /**< of a step, mean over steps and ranks */
 } clv_trace_info;
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a size that no version had */
-CLV_EXPERIMENTAL clv_status clv_trace_describe(const clv_trace_report *report, clv_trace_info *out, clv_error *err);
+CLV_EXPERIMENTAL clv_status clv_trace_report_get_info(const clv_trace_report *report, clv_trace_info *out,
+                                                      clv_error *err);
 
 /** Time of a step in one part of the model: seconds, means over steps and ranks. */
 typedef struct clv_trace_part {

@@ -68,7 +68,8 @@ class Imported(_c.ReadOnly, ProcessLocal):
                 self.faults.append(": ".join(py_str(s) for s in (fault.kind, fault.tensor, fault.text)))
             self.names: list[str] = []
             i = 0
-            while (port := _c.filled("clv_import_port_info", lib.clv_import_port, pointer, i)).name != NULL:
+            info = "clv_import_argument_or_result_info"
+            while (port := _c.filled(info, lib.clv_import_argument_or_result, pointer, i)).name != NULL:
                 if not port.is_result and not port.is_state and not port.is_constant:
                     self.names.append(py_str(port.name))
                 i += 1
@@ -92,7 +93,7 @@ class Imported(_c.ReadOnly, ProcessLocal):
         box = ffi.new("clv_shard *", {"rank": len(shape), "hi": list(shape)})
         known = ffi.new("int *")
         with self._handle.exclusive() as pointer:
-            check(lib.clv_import_constant, pointer, c_str(name), kind, box, address(array), known)
+            check(lib.clv_import_state_source, pointer, c_str(name), kind, box, address(array), known)
         return array
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class Search:
             _candidate(lib.clv_plan_search_front_at, found, i) for i in range(lib.clv_plan_search_front_count(found))
         ]
         #: Number of candidates that were priced.
-        self.priced = int(lib.clv_plan_search_priced(found))
+        self.priced = int(lib.clv_plan_search_priced_count(found))
         #: Bytes of a rank; infinity for no limit.
         self.memory_limit = float(lib.clv_plan_search_memory_limit(found))
 

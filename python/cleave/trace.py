@@ -20,7 +20,7 @@ def read_trace(path: Path) -> dict[str, Any]:
     out = ffi.new("clv_trace_report **")
     check(lib.clv_trace_read, out, c_str(path, "a path"))
     try:
-        found = _c.fields(_c.filled("clv_trace_info", lib.clv_trace_describe, out[0]))
+        found = _c.fields(_c.filled("clv_trace_info", lib.clv_trace_report_get_info, out[0]))
         return {
             **found,
             "parts": _rows("clv_trace_part", lib.clv_trace_report_part, out[0]),

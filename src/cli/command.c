@@ -102,7 +102,7 @@ static int run_command(const struct clv_command *c, int argc, char **argv)
     }
     if (!c->runs_in_job && !clv_processes_is_first())
         return CLV_EXIT_OK;
-    clv_processes_allow(c->runs_in_job);
+    clv_processes_allow_several(c->runs_in_job);
     return clv_command_invoke(c->run, argc - 1, argv + 1);
 }
 

@@ -40,12 +40,12 @@ int main(int argc, char **argv)
     static char name[] = "cleave";
     int code;
 
-    clv_openmp_limit_spin(argv);
+    clv_openmp_restart_with_short_spin(argv);
     if (argc > 0)
         argv[0] = name;
     if (!has_stack())
         return CLV_EXIT_FAILED;
-    clv_processes_init();
+    clv_processes_silence_all_but_first();
     clv_suspensions_install();
     signal(SIGXFSZ, SIG_IGN); /* a file at the limit of its size is the failure of a write, as a full disk is */
     code = clv_command_dispatch(&clv_root_command, argc, argv);

@@ -17,14 +17,14 @@ typedef struct clv_comm clv_comm;
 
 /* A group as one of its members sees it; owned by the world. */
 typedef struct clv_group {
-    int set;          /* id of the group set, the same on every rank */
+    int group_set;    /* id of the group set, the same on every rank */
     int n;            /* number of members */
     int me;           /* this rank's index among them */
     const int *ranks; /* [n] world ranks in group order */
 } clv_group;
 
 /* This rank's view of a registered group set; NULL for an id out of range. */
-const clv_group *clv_comm_group(const clv_comm *comm, int set);
+const clv_group *clv_comm_group(const clv_comm *comm, int group_set);
 
 /* Sets what this rank is doing, which error messages of other ranks name; the string must outlive the world (it is not
  * copied). */
@@ -39,7 +39,7 @@ void clv_comm_end_instruction(clv_comm *comm);
 void clv_comm_set_busy(clv_comm *comm, bool busy);
 
 /* Returns the nanoseconds that this rank has waited for others since the last call. */
-int64_t clv_comm_fetch_wait_ns(clv_comm *comm);
+int64_t clv_comm_take_wait_ns(clv_comm *comm);
 
 /* The times at which a rank waited for others, oldest first; waits beyond CLV_WAIT_LOG_SIZE are dropped. */
 enum { CLV_WAIT_LOG_SIZE = 16 };
@@ -52,7 +52,7 @@ typedef struct clv_wait_log {
 } clv_wait_log;
 
 /* Logs this rank's waits from here on; NULL: stops. The reader resets n to 0. */
-void clv_comm_record_waits(clv_comm *comm, clv_wait_log *waits);
+void clv_comm_set_wait_log(clv_comm *comm, clv_wait_log *waits);
 
 /* Fails the world with this rank's error (the first error wins) and ends this rank's part in running collectives.
  * Waits, at most 80 ms, until no peer is in a collective: memory that a peer may still read after that must not be
@@ -93,9 +93,10 @@ clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *op
 void clv_world_free(clv_world *world);
 /* Registers a partition of the ranks: group_of[r] in [0, n_groups); members in ascending rank order unless order[r]
  * (may be NULL) gives each rank's index inside its group. Not while ranks run. Equal partitions share an id. */
-clv_status clv_world_add_groups(int *set, clv_world *world, const int *group_of, const int *order, clv_error *err);
+clv_status clv_world_add_groups(int *group_set, clv_world *world, const int *group_of, const int *order,
+                                clv_error *err);
 /* Whether a rank is the first of its process. */
-bool clv_world_is_process_root(const clv_world *world, int rank);
+bool clv_world_is_process_leader(const clv_world *world, int rank);
 /* Number of processes that have ranks, and the index of this one. */
 int clv_world_process_count(const clv_world *world);
 int clv_world_process_index(const clv_world *world);
@@ -113,13 +114,13 @@ const struct clv_recorder *clv_world_recorder(const clv_world *world, int rank);
 /* Number of group sets; the group of a rank in one; the numbers of its collectives that a rank of this process has
  * begun and ended. */
 int clv_world_group_set_count(const clv_world *world);
-const clv_group *clv_world_group(const clv_world *world, int set, int rank);
-void clv_world_group_set_progress(uint64_t *begun, uint64_t *ended, const clv_world *world, int set, int rank);
+const clv_group *clv_world_group(const clv_world *world, int group_set, int rank);
+void clv_world_group_set_progress(uint64_t *begun, uint64_t *ended, const clv_world *world, int group_set, int rank);
 /* Copies the names that were recorded and the activities, so that their memory may be freed. Not while ranks run. */
 void clv_world_copy_names(clv_world *world);
 /* Number of collectives that a rank of this process has begun, over all group sets. */
 uint64_t clv_world_collectives_begun(const clv_world *world, int rank);
 /* Whether the world has failed; fills error (may be NULL) with the first failure. */
-int clv_world_failed(const clv_world *world, clv_error *error);
+int clv_world_has_failed(const clv_world *world, clv_error *error);
 /* A flag that becomes 1 when the world fails; lives as long as the world. */
 const _Atomic int *clv_world_failure_flag(const clv_world *world);

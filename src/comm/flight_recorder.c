@@ -13,7 +13,7 @@ static bool lacks_collective(const clv_recorder *r, uint64_t begun, const clv_re
            atomic_load_explicit(&at->kind, memory_order_relaxed) == what;
 }
 
-uint64_t clv_recorder_begin_collective(clv_recorder *r, const char *name, const char *what, int set, uint64_t seq,
+uint64_t clv_recorder_begin_collective(clv_recorder *r, const char *name, const char *what, int group_set, uint64_t seq,
                                        uint64_t tag)
 {
     uint64_t begun = atomic_load_explicit(&r->begun, memory_order_relaxed), at = (begun - 1) % CLV_RECORDER_CAPACITY;
@@ -29,7 +29,7 @@ uint64_t clv_recorder_begin_collective(clv_recorder *r, const char *name, const 
     CLV_RECORD_STORE(s->expected, 0);
     CLV_RECORD_STORE(s->received, 0);
     CLV_RECORD_STORE(s->awaited, 0);
-    CLV_RECORD_STORE(s->set, set);
+    CLV_RECORD_STORE(s->group_set, group_set);
     CLV_RECORD_STORE(r->records[at].phase, CLV_RECORD_BEGUN);
     return begun - 1;
 }

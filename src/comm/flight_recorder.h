@@ -44,7 +44,7 @@ typedef struct clv_collective_record {
     _Atomic int64_t waiting_ns;         /* clv_now_ns when the wait began; 0: it did not wait */
     _Atomic int64_t expected, received; /* bytes from other members */
     _Atomic uint64_t awaited;           /* bit m: nothing has come from member m; the first 64 members */
-    _Atomic int32_t set;
+    _Atomic int32_t group_set;
 } clv_collective_record;
 
 typedef struct clv_recorder {
@@ -98,7 +98,7 @@ static inline void clv_recorder_idle(clv_recorder *r)
 
 /* Begins a collective: as part of the instruction begun last, or, if that has one or has ended, as a record of its own
  * with this name. Returns the record's index. */
-uint64_t clv_recorder_begin_collective(clv_recorder *r, const char *name, const char *what, int set, uint64_t seq,
+uint64_t clv_recorder_begin_collective(clv_recorder *r, const char *name, const char *what, int group_set, uint64_t seq,
                                        uint64_t tag);
 
 /* Whether record n is the last. */

@@ -92,17 +92,17 @@ static int64_t receive_bytes(const clv_transfer *t)
     return elems * (int64_t)clv_dtype_size(t->dtype);
 }
 
-clv_plan clv_plan_init(clv_comm *comm, const clv_transfer *t)
+clv_prepared_collective clv_prepared_collective_init(clv_comm *comm, const clv_transfer *t)
 {
-    return (clv_plan){.comm = comm,
-                      .in = t->in,
-                      .out = t->out,
-                      .group = t->group,
-                      .in_device = t->in_device ? t->in_device : &clv_device_host,
-                      .out_device = t->out_device ? t->out_device : &clv_device_host,
-                      .dtype = t->dtype,
-                      .reduction = t->reduction,
-                      .in_shard = t->parts.in[t->group->me],
-                      .out_shard = t->parts.out[t->group->me],
-                      .receive_bytes = receive_bytes(t)};
+    return (clv_prepared_collective){.comm = comm,
+                                     .in = t->in,
+                                     .out = t->out,
+                                     .group = t->group,
+                                     .in_device = t->in_device ? t->in_device : &clv_device_host,
+                                     .out_device = t->out_device ? t->out_device : &clv_device_host,
+                                     .dtype = t->dtype,
+                                     .reduction = t->reduction,
+                                     .in_shard = t->parts.in[t->group->me],
+                                     .out_shard = t->parts.out[t->group->me],
+                                     .receive_bytes = receive_bytes(t)};
 }

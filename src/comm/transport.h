@@ -45,7 +45,7 @@ typedef enum clv_wait {
 } clv_wait;
 
 /* The common beginning of every transport's prepared collective: the transfer as this rank carries it out. */
-typedef struct clv_plan {
+typedef struct clv_prepared_collective {
     clv_comm *comm;
     const void *in;
     void *out;
@@ -61,9 +61,9 @@ typedef struct clv_plan {
     int64_t compute_ns_at_start;   /* kept by the caller of start: time that the rank had spent outside collectives */
     int64_t arrived_ns;            /* after the first wait: when the last peer's data was available; 0: not before that
                                       wait */
-} clv_plan;
+} clv_prepared_collective;
 
-clv_plan clv_plan_init(clv_comm *comm, const clv_transfer *transfer);
+clv_prepared_collective clv_prepared_collective_init(clv_comm *comm, const clv_transfer *transfer);
 
 typedef struct clv_transport {
     const char *name;
@@ -79,7 +79,7 @@ typedef struct clv_transport {
     void (*poll_failure)(clv_world *world);
     /* Asks other processes for their ranks' progress, in a group set too, and waits some milliseconds for the answers;
      * fills all[ranks]. NULL: they cannot be asked. */
-    void (*query_progress)(clv_world *world, int set, struct clv_rank_progress *all);
+    void (*query_progress)(clv_world *world, int group_set, struct clv_rank_progress *all);
     /* Names the process of a rank, for messages. NULL: its index is enough. */
     void (*describe_process)(char *out, size_t size, const clv_world *world, int rank);
     /* Registers memory: memory[r] is rank r's, borrowed until the window is freed. NULL: ranks do not reach each
@@ -87,17 +87,17 @@ typedef struct clv_transport {
     clv_status (*add_window)(clv_window **out, clv_world *world, void *const *memory, clv_error *err);
     void (*free_window)(clv_window *window);
     /* *staging: bytes of staging memory that start needs, aligned as buffers are. */
-    clv_status (*prepare)(clv_plan **out, clv_comm *comm, const clv_transfer *transfer, int64_t *staging,
+    clv_status (*prepare)(clv_prepared_collective **out, clv_comm *comm, const clv_transfer *transfer, int64_t *staging,
                           clv_error *err);
     /* Never waits for peers. Until both waits have returned, no other prepared collective of the same group set may be
      * started, in must not be written, and out and staging must not be touched. */
-    clv_status (*start)(clv_plan *plan, void *staging, clv_error *err);
+    clv_status (*start)(clv_prepared_collective *prepared, void *staging, clv_error *err);
     /* Tells the transport, after start, that the rank runs ops before it waits: bytes must move meanwhile, and the rank
      * is not in a collective. */
-    void (*overlap)(clv_plan *plan);
+    void (*overlap)(clv_prepared_collective *prepared);
     /* CLV_WAIT_OUTPUT_READY, then CLV_WAIT_INPUT_REUSABLE, once each. */
-    clv_status (*wait)(clv_plan *plan, clv_wait what, clv_error *err);
-    void (*release)(clv_plan *plan); /* NULL is a no-op */
+    clv_status (*wait)(clv_prepared_collective *prepared, clv_wait what, clv_error *err);
+    void (*release)(clv_prepared_collective *prepared); /* NULL is a no-op */
 } clv_transport;
 
 /* The library's transports (transport.c lists them). */

@@ -103,7 +103,8 @@ static bool require_name(clv_graph *graph, const char *what, const char *name)
     return clv_graph_ok(graph);
 }
 
-bool clv_graph_take_options(clv_graph *graph, void *out, size_t size, size_t first, const void *given, const char *call)
+bool clv_graph_options_copy_in(clv_graph *graph, void *out, size_t size, size_t first, const void *given,
+                               const char *call)
 {
     if (clv_graph_ok(graph))
         clv_options_copy_in(out, size, first, given, call, &graph->error);
@@ -310,15 +311,15 @@ static bool grow_names(clv_graph *graph)
     return true;
 }
 
-clv_value clv_graph_find(const clv_graph *graph, const char *name)
+clv_value clv_graph_find_input_or_state(const clv_graph *graph, const char *name)
 {
     return (clv_value){graph->n_slots > 0 ? *slot_of(graph, name) : 0};
 }
 
-clv_value clv_graph_find_in_scope(clv_graph *graph, const char *name)
+clv_value clv_graph_find_input_or_state_in_scope(clv_graph *graph, const char *name)
 {
     const char *full = clv_arena_format(graph->arena, "%s%s", graph->scope, name);
-    return full ? clv_graph_find(graph, full)
+    return full ? clv_graph_find_input_or_state(graph, full)
                 : clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the name '%s'", name);
 }
 
@@ -393,8 +394,8 @@ clv_value clv_state_with_role(clv_graph *graph, clv_state_role role, const char 
             graph, CLV_EDTYPE,
             "%s%s: a parameter of %s; valid: f32, bf16, f64, f16, or another role (clv_state_with_role)", graph->scope,
             name ? name : "state", clv_dtype_name(dtype));
-    if (clv_graph_ok(graph) && graph->reuses_state && clv_valid(clv_graph_find_in_scope(graph, name)))
-        return clv_graph_find_in_scope(graph, name);
+    if (clv_graph_ok(graph) && graph->reuses_state && clv_valid(clv_graph_find_input_or_state_in_scope(graph, name)))
+        return clv_graph_find_input_or_state_in_scope(graph, name);
     clv_value_info info = {.type = {.dtype = dtype, .rank = rank}, .init = init, .role = role};
     clv_value value = add_named(graph, CLV_FROM_STATE, name, &info, shape, layout);
     if (clv_valid(value))

@@ -87,17 +87,17 @@ void clv_graph_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, 
 clv_value clv_graph_emit_one(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in, int n_in);
 
 /* clv_emit that also accepts built-in ops, with attributes as their builders make them. */
-void clv_emit_builtin(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in, int n_in,
-                      clv_value *out);
+void clv_emit_custom_or_builtin(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in,
+                                int n_in, clv_value *out);
 
 /* Records a failure of a builder (the first is kept); returns CLV_NONE. */
 clv_value clv_graph_fail(clv_graph *graph, clv_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* The input or state of this full name; CLV_NONE if there is none. */
-clv_value clv_graph_find(const clv_graph *graph, const char *name);
+clv_value clv_graph_find_input_or_state(const clv_graph *graph, const char *name);
 /* The same for a name in the current scope. */
-clv_value clv_graph_find_in_scope(clv_graph *graph, const char *name);
+clv_value clv_graph_find_input_or_state_in_scope(clv_graph *graph, const char *name);
 
 /* Annotates a value with a stated layout. Copies the annotation and its texts. */
 void clv_graph_annotate(clv_graph *graph, clv_value value, const clv_value_annotation *annotation);
@@ -122,8 +122,8 @@ static inline bool clv_graph_ok(const clv_graph *graph)
  * */
 bool clv_graph_require(clv_graph *graph, bool given, const char *call, const char *what);
 /* clv_options_copy_in for builders. */
-bool clv_graph_take_options(clv_graph *graph, void *out, size_t size, size_t first, const void *given,
-                            const char *call);
+bool clv_graph_options_copy_in(clv_graph *graph, void *out, size_t size, size_t first, const void *given,
+                               const char *call);
 /* Whether the reserved fields of a struct of options are zero; else the graph fails: it is of a later version. */
 bool clv_graph_require_zeros(clv_graph *graph, const int64_t *reserved, int n, const char *call);
 

@@ -13,7 +13,7 @@ int clv_call_threads(const clv_call *call)
     return call && call->context ? call->context->threads : 1;
 }
 
-clv_task_pool_member clv_call_thread_pool(const clv_call *call)
+clv_task_pool_member clv_call_task_pool_member(const clv_call *call)
 {
     return call && call->context ? call->context->work : (clv_task_pool_member){0};
 }

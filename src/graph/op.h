@@ -108,11 +108,11 @@ typedef struct clv_op_traits {
     /* f32 results for operands of 16 bits are no more exact than these: sums inside are rounded to the operands' dtype.
      * */
     bool rounds_inside;
-    /* Precomputation from attributes and shapes: `plan` fills plan_bytes once for a rank's shards, and run_plan
-     * replaces `run` for calls with these shards. 0: none. */
-    size_t plan_bytes;
-    void (*plan)(void *plan, const clv_op *op, const clv_view *in, const clv_view *out);
-    clv_status (*run_plan)(const void *plan, const clv_call *call, clv_error *err);
+    /* Precomputation from attributes and shapes: `precompute` fills precomputed_bytes once for a rank's shards, and
+     * run_precomputed replaces `run` for calls with these shards. 0: none. */
+    size_t precomputed_bytes;
+    void (*precompute)(void *precomputed, const clv_op *op, const clv_view *in, const clv_view *out);
+    clv_status (*run_precomputed)(const void *precomputed, const clv_call *call, clv_error *err);
     /* It is linear in its first operand, whose gradient accepts a cotangent of any dtype. */
     bool passes_cotangent;
     /* 1 + the optional operand to which its only result is added (as beta = 1 in a GEMM); 0: none. */
@@ -146,7 +146,7 @@ static inline int clv_op_accumulate_operand(const clv_op *op)
 }
 
 /* The work-stealing pool of the rank that runs the call; without one, no pool. */
-clv_task_pool_member clv_call_thread_pool(const clv_call *call);
+clv_task_pool_member clv_call_task_pool_member(const clv_call *call);
 
 /* A clv_op_def.rule of ops that sum a tensor to a scalar. */
-void clv_rule_reduce_all(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule);
+void clv_op_rule_reduce_all(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule);

@@ -98,7 +98,7 @@ void clv_rule_keeps_partial_max(clv_rule *rule)
         rule->passes_max = true;
 }
 
-void clv_rule_reduce_all(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+void clv_op_rule_reduce_all(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     for (int d = 0; d < in[0].rank; d++)
         clv_rule_operand_dim(rule, 0, d, clv_rule_add_factor(rule, in[0].shape[d], CLV_REDUCTION_SUM));

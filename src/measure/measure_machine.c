@@ -12,7 +12,7 @@
 #include "cleave/nn.h"
 #include "cleave/session.h"
 #include "measure/measure_network.h"
-#include "measure/share_machine.h"
+#include "measure/machine_broadcast.h"
 #include "program/cost/machine.h"
 #include "program/reshard_step.h"
 
@@ -314,7 +314,7 @@ static clv_status measure(clv_machine *p, measurement *m, clv_error *err)
     make_rates(&p->rates_alone, &m->alone, p->instruction_s);
     make_rates(&p->rates_shared, &m->busy, p->instruction_s);
     fill_defaults(p, &m->hosts);
-    return clv_share_machine(p, m->given.job, err);
+    return clv_machine_broadcast(p, m->given.job, err);
 }
 
 static clv_status take_options(clv_measure_options *out, const clv_measure_options *given, clv_error *err)

@@ -203,7 +203,7 @@ static clv_status check_tokens(const clv_model_config *c, clv_error *err)
     return CLV_OK;
 }
 
-void clv_model_keep_part(clv_model *model, int64_t layers, int64_t vocab)
+void clv_model_truncate(clv_model *model, int64_t layers, int64_t vocab)
 {
     model->config.layers = layers ? layers : model->config.layers;
     model->config.vocab = vocab ? vocab : model->config.vocab;
@@ -438,7 +438,7 @@ uint64_t clv_model_bytes_read(const clv_model *m)
 
 void clv_handle_sigbus(void)
 {
-    clv_file_on_sigbus();
+    clv_file_handle_sigbus();
 }
 
 /* ---- tokenizer ---- */
@@ -571,10 +571,10 @@ void clv_model_train_step(clv_graph *graph, const clv_model *m, const clv_model_
     clv_sgd_options sgd;
     clv_lion_options lion;
     if (!begin(&build, graph, m, how, true, __func__) ||
-        !clv_graph_take_options(graph, &taken, sizeof taken, sizeof taken, update, __func__) ||
-        !clv_graph_take_options(graph, &adamw, sizeof adamw, sizeof adamw, taken.adamw, __func__) ||
-        !clv_graph_take_options(graph, &sgd, sizeof sgd, sizeof sgd, taken.sgd, __func__) ||
-        !clv_graph_take_options(graph, &lion, sizeof lion, sizeof lion, taken.lion, __func__))
+        !clv_graph_options_copy_in(graph, &taken, sizeof taken, sizeof taken, update, __func__) ||
+        !clv_graph_options_copy_in(graph, &adamw, sizeof adamw, sizeof adamw, taken.adamw, __func__) ||
+        !clv_graph_options_copy_in(graph, &sgd, sizeof sgd, sizeof sgd, taken.sgd, __func__) ||
+        !clv_graph_options_copy_in(graph, &lion, sizeof lion, sizeof lion, taken.lion, __func__))
         return;
     if (taken.accumulate < 0 || (taken.accumulate > 1 && build.batch % taken.accumulate != 0)) {
         clv_graph_fail(graph, CLV_EINVAL, "%s: accumulate is %lld; valid: 0, or a divisor of the batch, %lld", __func__,

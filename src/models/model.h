@@ -37,7 +37,7 @@ struct clv_model {
 };
 
 /* Keeps the first `layers` layers and `vocab` tokens (0: all) of a model that was opened without weights. */
-void clv_model_keep_part(clv_model *model, int64_t layers, int64_t vocab);
+void clv_model_truncate(clv_model *model, int64_t layers, int64_t vocab);
 
 /* The mask token: config.json's, else the tokenizer's [MASK]. @return CLV_EUNSUPPORTED without one */
 clv_status clv_model_mask_token(int64_t *out, const clv_model *model, clv_error *err);
@@ -53,14 +53,14 @@ clv_status clv_model_check_tokens(const clv_model *model, const clv_tokenizer *t
 clv_status clv_quant_resolve(clv_quant *how, const char *path, clv_quant stored, clv_error *err);
 
 /* A call of clv_model_state_source for a state of a parameter. */
-typedef struct clv_state_read {
+typedef struct clv_state_read_request {
     clv_model *model;
     clv_parameter parameter;
     const char *name; /* of the state */
     const clv_type *type;
     const clv_shard *box;
     void *out;
-} clv_state_read;
+} clv_state_read_request;
 
 /* clv_compile with the model's options. */
 clv_status clv_model_compile(clv_program **out, const clv_model *model, const clv_graph *graph, clv_error *err);

@@ -109,7 +109,7 @@ clv_value clv_model_logits(clv_graph *graph, const clv_model_config *model, cons
                            clv_value x, clv_value table)
 {
     clv_linear_options linear = {.name = "lm_head", .init = weight_init, .features = CLV_VOCAB};
-    if (model->tie_word_embeddings && clv_nn_is_quantized(graph, model->hidden))
+    if (model->tie_word_embeddings && clv_nn_is_weight_quantized(graph, model->hidden))
         return quantized_logits(graph, model, build, x, table);
     return model->tie_word_embeddings ? clv_vocab_parallel_logits(graph, x, table, &build->rules)
                                       : clv_column_parallel_linear(graph, x, model->vocab, &build->rules, &linear);
@@ -136,7 +136,7 @@ clv_value clv_model_masked_lm_head(clv_graph *graph, const clv_model_config *mod
 static clv_value step_input(clv_graph *graph, const char *name, clv_dtype dtype, const clv_model_build_options *build)
 {
     static const clv_logical_axis names[] = {CLV_UNNAMED, CLV_BATCH, CLV_UNNAMED};
-    clv_value known = clv_graph_ok(graph) ? clv_graph_find_in_scope(graph, name) : CLV_NONE;
+    clv_value known = clv_graph_ok(graph) ? clv_graph_find_input_or_state_in_scope(graph, name) : CLV_NONE;
     if (clv_valid(known))
         return known;
     clv_layout layout = clv_named_layout(graph, &build->rules, 3, names);
@@ -207,7 +207,7 @@ static clv_value checked(clv_graph *graph, const clv_model_config *model, const 
 static clv_value parameter_in(clv_graph *graph, const char *scope, const clv_parameter *parameter, const char *ending)
 {
     const char *name = clv_arena_format(graph->arena, "%s%s%s", scope, parameter->name, ending);
-    return name ? clv_graph_find(graph, name)
+    return name ? clv_graph_find_input_or_state(graph, name)
                 : clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the name '%s'", parameter->name);
 }
 

@@ -157,7 +157,7 @@ clv_trainable clv_build_trainable(clv_graph *graph, const clv_model_build_option
     }
     clv_graph_parameters(graph, t.parameters, t.n);
     t.n = filter_trainable(graph, build, t.parameters, t.n);
-    const uint32_t axes = clv_axis_rules_fully_sharded(&build->rules);
+    const uint32_t axes = clv_axis_rules_fsdp_or_zero_axes(&build->rules);
     for (int i = 0; i < t.n; i++) {
         moments[i] = moments_layout(graph, build, t.parameters[i]);
         shards[i] = is_split_over(&moments[i], axes) ? &moments[i] : NULL;

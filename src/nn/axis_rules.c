@@ -89,7 +89,7 @@ clv_status clv_axis_rules_append_axis(int *axes, int *n, const clv_mesh *mesh, c
                                       clv_error *err)
 {
     char names[CLV_MESH_TEXT];
-    int axis = clv_mesh_find_name(mesh, name, length);
+    int axis = clv_mesh_find_axis_or_negative(mesh, name, length);
     if (axis < 0) {
         clv_mesh_names(names, sizeof names, mesh);
         return clv_fail(err, CLV_EAXIS, "the mesh has no axis '%.*s'; valid: %s", length, name, names);
@@ -180,7 +180,7 @@ enum { N_PRESETS = sizeof presets / sizeof *presets };
 /* The mesh axis with this name; -1: none. */
 static int find_axis(const clv_mesh *mesh, const char *name)
 {
-    return clv_mesh_find_name(mesh, name, (int)strlen(name));
+    return clv_mesh_find_axis_or_negative(mesh, name, (int)strlen(name));
 }
 
 /* The mesh's axes among n names. */
@@ -349,7 +349,7 @@ static uint32_t axes_mask(const clv_axis_rule *rule)
     return mask;
 }
 
-uint32_t clv_axis_rules_fully_sharded(const clv_axis_rules *rules)
+uint32_t clv_axis_rules_fsdp_or_zero_axes(const clv_axis_rules *rules)
 {
     uint32_t rows = 0, weights = 0;
     for (int r = 0; r < rules->n; r++) {

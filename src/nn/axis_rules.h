@@ -32,4 +32,4 @@ int clv_axis_rules_stage_axis(const clv_axis_rules *rules);
 void clv_nn_set_stage_of_layer(clv_graph *graph, const clv_axis_rules *rules, int64_t layer, int64_t layers);
 
 /* Bit a: mesh axis a shards the rows of a batch, and weights or optimizer state as well (FSDP, ZeRO). */
-uint32_t clv_axis_rules_fully_sharded(const clv_axis_rules *rules);
+uint32_t clv_axis_rules_fsdp_or_zero_axes(const clv_axis_rules *rules);

@@ -92,8 +92,8 @@ static clv_layout merge_rows(clv_graph *graph, const clv_layout *from)
     return layout;
 }
 
-clv_layout clv_nn_activation(clv_graph *graph, const clv_axis_rules *rules, int rows, int n,
-                             const clv_logical_axis *names)
+clv_layout clv_nn_activation_layout(clv_graph *graph, const clv_axis_rules *rules, int rows, int n,
+                                    const clv_logical_axis *names)
 {
     clv_logical_axis all[CLV_MAX_RANK + 1] = {CLV_UNNAMED};
     int leading = rows == 1 ? 2 : rows;
@@ -110,7 +110,7 @@ clv_layout clv_nn_activation(clv_graph *graph, const clv_axis_rules *rules, int 
 clv_layout clv_residual_layout(clv_graph *graph, const clv_axis_rules *rules, int rank)
 {
     clv_logical_axis width = CLV_EMBED;
-    return rank < 1 ? clv_layout_replicated(rank) : clv_nn_activation(graph, rules, rank - 1, 1, &width);
+    return rank < 1 ? clv_layout_replicated(rank) : clv_nn_activation_layout(graph, rules, rank - 1, 1, &width);
 }
 
 /* ---- heads ---- */
@@ -225,7 +225,7 @@ bool clv_nn_is_tensor_parallel_axis(clv_logical_axis name)
                     clv_logical_axis_equal(name, CLV_VOCAB));
 }
 
-void clv_nn_pin(clv_graph *graph, clv_value state, const clv_layout *layout, const clv_logical_axis *names)
+void clv_nn_keep_stationary(clv_graph *graph, clv_value state, const clv_layout *layout, const clv_logical_axis *names)
 {
     for (int d = 0; d < layout->rank; d++) {
         const clv_subaxis *axes;
@@ -249,7 +249,7 @@ clv_value clv_nn_weight(clv_graph *graph, const clv_axis_rules *rules, const cha
 {
     clv_layout by_name = clv_named_layout(graph, rules, rank, names);
     clv_value weight = clv_nn_parameter(graph, rules, name, dtype, rank, shape, names, layout, init);
-    clv_nn_pin(graph, weight, &by_name, names);
+    clv_nn_keep_stationary(graph, weight, &by_name, names);
     return weight;
 }
 
@@ -279,7 +279,7 @@ clv_value clv_nn_enter_parallel_region(clv_graph *graph, clv_value x, const clv_
     int last = clv_graph_type(graph, x).rank - 1;
     if (last < 0)
         return x;
-    clv_layout inside = clv_nn_activation(graph, rules, last, 1, &out);
+    clv_layout inside = clv_nn_activation_layout(graph, rules, last, 1, &out);
     clv_layout outside = clv_residual_layout(graph, rules, last + 1);
     set_dim(graph, &inside, last, NULL, 0, 1);
     if (is_split_like_weight(graph, rules, out, &outside, last)) {
@@ -303,7 +303,7 @@ clv_value clv_nn_enter_experts(clv_graph *graph, clv_value x, const clv_axis_rul
     const int rows = clv_graph_type(graph, x).rank - 1;
     if (rows < 0)
         return x;
-    clv_layout split = clv_nn_activation(graph, rules, rows, 2, names), inside = clv_layout_replicated(rows + 1);
+    clv_layout split = clv_nn_activation_layout(graph, rules, rows, 2, names), inside = clv_layout_replicated(rows + 1);
     for (int d = 0; d < rows; d++)
         copy_dim(graph, &inside, d, &split, d);
     return clv_nn_constrain(graph, x, &inside, rules, what, 1, (clv_logical_axis[]){CLV_UNNAMED});

@@ -23,8 +23,8 @@ void clv_nn_append_dim(clv_graph *graph, clv_nn_shape *to, int64_t extent, clv_l
 
 /* Returns the layout of an activation: `rows` leading dimensions [batch, ..., seq] (a single one is both), then n
  * dimensions with these names. */
-clv_layout clv_nn_activation(clv_graph *graph, const clv_axis_rules *rules, int rows, int n,
-                             const clv_logical_axis *names);
+clv_layout clv_nn_activation_layout(clv_graph *graph, const clv_axis_rules *rules, int rows, int n,
+                                    const clv_logical_axis *names);
 
 /* Aligns the split of a head dimension d, so that each rank has the KV heads that its query heads need. For T blocks:
  * if T <= kv_heads, queries are split by whole groups, like keys and values; if T > kv_heads, queries are split T ways,
@@ -35,7 +35,7 @@ void clv_nn_shard_kv_heads(clv_graph *graph, clv_layout *layout, int d, int64_t 
 /* Whether a weight's dimension of this name is split tensor-parallel: the weight is never moved over its mesh axes. */
 bool clv_nn_is_tensor_parallel_axis(clv_logical_axis name);
 /* Pins a value over the tensor-parallel axes of its layout (clv_keep_stationary). */
-void clv_nn_pin(clv_graph *graph, clv_value value, const clv_layout *layout, const clv_logical_axis *names);
+void clv_nn_keep_stationary(clv_graph *graph, clv_value value, const clv_layout *layout, const clv_logical_axis *names);
 
 /* Attaches what explanations print: the rules' name, dimension names, and `what` it is (NULL: its own name). */
 void clv_nn_annotate(clv_graph *graph, clv_value value, const clv_axis_rules *rules, const char *what,

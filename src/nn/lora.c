@@ -36,7 +36,7 @@ static void append_whole(clv_graph *graph, clv_nn_shape *s, int64_t extent)
 static clv_value find_or_add_state(clv_graph *graph, const char *name, const adapted *w, const clv_nn_shape *s,
                                    clv_init init)
 {
-    clv_value state = clv_graph_find(graph, name);
+    clv_value state = clv_graph_find_input_or_state(graph, name);
     if (clv_valid(state))
         return state;
     const char *outer = graph->scope; /* the name is full */

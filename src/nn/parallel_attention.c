@@ -33,7 +33,7 @@ static clv_value pin_heads(clv_graph *graph, clv_value x, const clv_axis_rules *
     clv_logical_axis names[CLV_MAX_RANK] = {CLV_UNNAMED};
     names[d] = name;
     clv_layout layout = clv_named_layout(graph, rules, clv_graph_type(graph, x).rank, names);
-    clv_nn_pin(graph, x, &layout, names);
+    clv_nn_keep_stationary(graph, x, &layout, names);
     return x;
 }
 
@@ -71,7 +71,7 @@ static clv_value queries(clv_graph *graph, clv_value x, const clv_axis_rules *ru
     clv_type type = clv_graph_type(graph, x);
     int64_t shape[] = {type.shape[2], o->heads, o->head_dim};
     clv_layout kernel = clv_named_layout(graph, rules, 3, names), part = clv_named_layout(graph, rules, 2, names + 1);
-    clv_layout split = clv_nn_activation(graph, rules, 2, 2, names + 1);
+    clv_layout split = clv_nn_activation_layout(graph, rules, 2, 2, names + 1);
     clv_nn_shard_query_heads(graph, &kernel, 1, o->heads, o->kv_heads);
     clv_nn_shard_query_heads(graph, &part, 0, o->heads, o->kv_heads);
     clv_nn_shard_query_heads(graph, &split, 2, o->heads, o->kv_heads);
@@ -113,7 +113,7 @@ static clv_value keys_values(clv_graph *graph, clv_value x, const clv_axis_rules
     clv_type type = clv_graph_type(graph, x);
     int64_t shape[] = {type.shape[2], 2, o->kv_heads, o->head_dim};
     clv_layout kernel = clv_named_layout(graph, rules, 4, names), part = clv_named_layout(graph, rules, 3, names + 1);
-    clv_layout split = clv_nn_activation(graph, rules, 2, 3, names + 1);
+    clv_layout split = clv_nn_activation_layout(graph, rules, 2, 3, names + 1);
     clv_nn_shard_kv_heads(graph, &kernel, 2, o->heads, o->kv_heads);
     clv_nn_shard_kv_heads(graph, &part, 1, o->heads, o->kv_heads);
     clv_nn_shard_kv_heads(graph, &split, 3, o->heads, o->kv_heads);

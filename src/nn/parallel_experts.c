@@ -20,7 +20,7 @@ static clv_value small_product(clv_graph *graph, clv_value x, const clv_axis_rul
                                const char *what)
 {
     const clv_logical_axis features = CLV_UNNAMED;
-    const clv_layout rows = clv_nn_activation(graph, rules, clv_graph_type(graph, x).rank - 1, 1, &features);
+    const clv_layout rows = clv_nn_activation_layout(graph, rules, clv_graph_type(graph, x).rank - 1, 1, &features);
     return clv_nn_constrain(graph, clv_nn_product(graph, x, weight, "m", "me", "e"), &rows, rules, what, 1, &features);
 }
 
@@ -111,7 +111,7 @@ clv_value clv_parallel_experts(clv_graph *graph, clv_value x, const clv_axis_rul
 {
     clv_experts_options o;
     if (!clv_graph_require(graph, given != NULL, __func__, "options") ||
-        !clv_graph_take_options(graph, &o, sizeof o, sizeof o, given, __func__))
+        !clv_graph_options_copy_in(graph, &o, sizeof o, sizeof o, given, __func__))
         return CLV_NONE;
     if (!clv_valid(x) || clv_graph_type(graph, x).rank < 1)
         return CLV_NONE;

@@ -32,7 +32,7 @@ static bool begin(linear *l, clv_graph *graph, clv_value x, int64_t features, co
 {
     const clv_type type = clv_graph_type(graph, x);
     if (!clv_graph_require(graph, options != NULL, call, "options") ||
-        !clv_graph_take_options(graph, &l->o, sizeof l->o, sizeof l->o, options, call) || !clv_valid(x) ||
+        !clv_graph_options_copy_in(graph, &l->o, sizeof l->o, sizeof l->o, options, call) || !clv_valid(x) ||
         type.rank < 1)
         return false;
     l->rank = type.rank;
@@ -40,7 +40,7 @@ static bool begin(linear *l, clv_graph *graph, clv_value x, int64_t features, co
     l->names[!by_rows] = l->features;
     l->names[by_rows] = CLV_EMBED_KERNEL;
     const int64_t shape[] = {type.shape[type.rank - 1], features};
-    l->split = clv_nn_activation(graph, rules, type.rank - 1, 1, &l->features);
+    l->split = clv_nn_activation_layout(graph, rules, type.rank - 1, 1, &l->features);
     const clv_weight_spec spec = {
         part_name(graph, &l->o, "weight"), type.dtype, 2, 1, shape, l->names, NULL, l->o.init};
     l->weight = clv_nn_stored_weight(graph, rules, &spec);

@@ -10,7 +10,7 @@
 
 enum { MIN_PREPACKED_ELEMS = 64 * 1024 /* smaller weights stay in cache, in any order */ };
 
-bool clv_nn_is_quantized(const clv_graph *graph, int64_t contracted_size)
+bool clv_nn_is_weight_quantized(const clv_graph *graph, int64_t contracted_size)
 {
     return graph->quant && contracted_size % CLV_QUANT_BLOCK == 0;
 }
@@ -45,7 +45,7 @@ static clv_value add_state(clv_graph *graph, const clv_axis_rules *rules, const 
         return CLV_NONE;
     graph->values[state.id].role = CLV_ROLE_PARAMETER;
     clv_nn_annotate(graph, state, rules, NULL, s->names);
-    clv_nn_pin(graph, state, &by_name, s->names);
+    clv_nn_keep_stationary(graph, state, &by_name, s->names);
     return state;
 }
 
@@ -84,7 +84,7 @@ clv_stored_weight clv_nn_stored_weight(clv_graph *graph, const clv_axis_rules *r
     clv_layout by_name = clv_named_layout(graph, rules, spec->rank, spec->names);
     const clv_layout *layout = spec->layout ? spec->layout : &by_name;
     clv_stored_weight stored = {.dense = lora_target(graph, spec, layout)};
-    if (clv_nn_is_quantized(graph, spec->shape[spec->n_in - 1])) {
+    if (clv_nn_is_weight_quantized(graph, spec->shape[spec->n_in - 1])) {
         clv_nn_shape s =
             block_shape(graph, spec, layout, spec->n_in - 1, CLV_QUANT_BLOCK, clv_quant_block_bytes(graph->quant->how));
         stored.ints = add_state(graph, rules, spec->name, CLV_QUANT_INTS, CLV_U8, &s, s.rank, zeros);

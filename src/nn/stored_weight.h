@@ -30,7 +30,7 @@ typedef struct clv_graph_quantization {
 } clv_graph_quantization;
 
 /* Whether the graph quantizes, and this size of a weight's last contracted dimension can be: a multiple of 32. */
-bool clv_nn_is_quantized(const clv_graph *graph, int64_t contracted_size);
+bool clv_nn_is_weight_quantized(const clv_graph *graph, int64_t contracted_size);
 
 /* A layer's description of a weight. */
 typedef struct clv_weight_spec {

@@ -24,7 +24,7 @@ static activation_attrs attrs_of(clv_unary_kind kind)
 
 static clv_unary_op kernel_of(const clv_call *call)
 {
-    return clv_unary_kernel((clv_unary_kind)((const activation_attrs *)call->op->attrs)->kind);
+    return clv_unary_op_of_kind((clv_unary_kind)((const activation_attrs *)call->op->attrs)->kind);
 }
 
 /* ---- bias_gelu ---- */
@@ -33,7 +33,7 @@ static clv_status bias_gelu_shape(const clv_op *op, const clv_type *in, clv_type
 {
     int x = op->n_in - 2; /* operand 0 of the gradient is d_out */
     CLV_TRY(clv_check_float("x", &in[x], err));
-    CLV_TRY(clv_check_rank_from("x", &in[x], 1, "[...,F]", err));
+    CLV_TRY(clv_check_min_rank("x", &in[x], 1, "[...,F]", err));
     if (in[x + 1].rank != 1 || in[x + 1].shape[0] != in[x].shape[in[x].rank - 1] || in[x + 1].dtype != in[x].dtype)
         return clv_fail(err, CLV_ESHAPE, "the bias must be %s[%lld]", clv_dtype_name(in[x].dtype),
                         (long long)in[x].shape[in[x].rank - 1]);
@@ -44,7 +44,7 @@ static clv_status bias_gelu_shape(const clv_op *op, const clv_type *in, clv_type
 static clv_status bias_gelu_run(const clv_call *call, clv_error *err)
 {
     const clv_view *out = &call->out[0];
-    clv_bias_act(kernel_of(call), out->dtype, out->data, call->in[0].data, call->in[1].data, clv_view_rows(out, 1),
+    clv_bias_act(kernel_of(call), out->dtype, out->data, call->in[0].data, call->in[1].data, clv_view_row_count(out, 1),
                  out->shape[out->rank - 1]);
     return CLV_OK;
 }
@@ -61,7 +61,7 @@ static clv_status bias_gelu_gradient_run(const clv_call *call, clv_error *err)
 {
     const clv_view *out = &call->out[0];
     clv_bias_act_backward(kernel_of(call), out->dtype, out->data, call->in[0].data, call->in[1].data, call->in[2].data,
-                          clv_view_rows(out, 1), out->shape[out->rank - 1]);
+                          clv_view_row_count(out, 1), out->shape[out->rank - 1]);
     return CLV_OK;
 }
 
@@ -80,7 +80,7 @@ const clv_op_def clv_op_bias_gelu = {
     CLV_ARITY(2, 2, 1),
     CLV_ATTRS(activation_attrs, fields),
     .shape = bias_gelu_shape,
-    .rule = clv_elementwise_rule,
+    .rule = clv_op_rule_elementwise,
     .gradient = bias_gelu_gradient,
     .in_place = {1},
     .run = bias_gelu_run,
@@ -92,7 +92,7 @@ const clv_op_def clv_op_bias_gelu_gradient = {
     CLV_ARITY(3, 3, 1),
     CLV_ATTRS(activation_attrs, fields),
     .shape = bias_gelu_shape,
-    .rule = clv_elementwise_rule,
+    .rule = clv_op_rule_elementwise,
     .in_place = {1},
     .run = bias_gelu_gradient_run,
 };
@@ -102,7 +102,7 @@ const clv_op_def clv_op_bias_gelu_gradient = {
 static clv_status gated_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
     CLV_TRY(clv_check_float("x", &in[0], err));
-    CLV_TRY(clv_check_rank_from("x", &in[0], 2, "[...,2,F]", err));
+    CLV_TRY(clv_check_min_rank("x", &in[0], 2, "[...,2,F]", err));
     *out = in[0];
     out->rank--;
     out->shape[out->rank - 1] = in[0].shape[in[0].rank - 1];
@@ -134,7 +134,7 @@ static clv_status gated_run(const clv_call *call, clv_error *err)
     int64_t cols = out->shape[out->rank - 1];
     const char *gate = x->data;
     clv_glu(kernel_of(call), out->dtype, out->data, gate, gate + (size_t)cols * clv_dtype_size(x->dtype), 2 * cols,
-            clv_view_rows(out, 1), cols);
+            clv_view_row_count(out, 1), cols);
     return CLV_OK;
 }
 
@@ -171,11 +171,11 @@ static clv_status gated_gradient_run(const clv_call *call, clv_error *err)
     const char *x = call->in[1].data;
     char *d_x = call->out[0].data;
     clv_glu_backward(kernel_of(call), d_out->dtype, d_x, d_x + up, d_out->data, x, x + up, 2 * cols,
-                     clv_view_rows(d_out, 1), cols);
+                     clv_view_row_count(d_out, 1), cols);
     return CLV_OK;
 }
 
-bool clv_graph_require_gated(clv_graph *graph, const char *what, int kind)
+bool clv_graph_require_gated_activation(clv_graph *graph, const char *what, int kind)
 {
     /* Activations whose derivative takes the input, as the fused kernels need. */
     static const clv_enum_name kinds[] = {
@@ -185,7 +185,7 @@ bool clv_graph_require_gated(clv_graph *graph, const char *what, int kind)
 
 clv_value clv_gated(clv_graph *graph, clv_value x, clv_unary_kind kind)
 {
-    if (!clv_graph_require_gated(graph, "gated", (int)kind))
+    if (!clv_graph_require_gated_activation(graph, "gated", (int)kind))
         return CLV_NONE;
     activation_attrs a = attrs_of(kind);
     return clv_graph_emit_one(graph, &clv_op_gated, &a, &x, 1);

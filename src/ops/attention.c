@@ -194,7 +194,7 @@ static clv_attention_args args_of(const clv_call *call, const clv_view *q, const
     int threads = clv_threads_max();
     clv_attention_args args = sizes_of(call->op, q->shape, kv->shape, q->dtype);
     args.threads = threads < SHARERS ? threads : SHARERS;
-    args.work = clv_call_thread_pool(call);
+    args.work = clv_call_task_pool_member(call);
     args.q = view_of_q(q);
     args.k = view_of_kv(kv, 0);
     args.v = view_of_kv(kv, 1);
@@ -264,7 +264,7 @@ enum { GRADIENT_PRODUCTS = 5, FORWARD_PRODUCTS = 2 };
 static clv_op_cost gradient_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
     return (clv_op_cost){(double)GRADIENT_PRODUCTS / FORWARD_PRODUCTS * forward_flops(op, &in[GQ], &in[GKV]),
-                         clv_op_traffic(op, in, out)};
+                         clv_op_traffic_bytes(op, in, out)};
 }
 
 static size_t gradient_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
@@ -324,7 +324,7 @@ static void attention_rule(const clv_op *op, const clv_type *in, const clv_type 
 
 static clv_op_cost attention_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
-    return (clv_op_cost){forward_flops(op, &in[Q], &in[KV]), clv_op_traffic(op, in, out)};
+    return (clv_op_cost){forward_flops(op, &in[Q], &in[KV]), clv_op_traffic_bytes(op, in, out)};
 }
 
 static size_t attention_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
@@ -375,7 +375,7 @@ const clv_op_def clv_op_attention = {
 clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_attention_options *options)
 {
     clv_attention_options given;
-    if (!clv_graph_take_options(graph, &given, sizeof given, sizeof given, options, __func__))
+    if (!clv_graph_options_copy_in(graph, &given, sizeof given, sizeof given, options, __func__))
         return CLV_NONE;
     given.causal = given.causal || !options;
     clv_type type = clv_graph_type(graph, q);

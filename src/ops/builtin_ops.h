@@ -46,9 +46,9 @@ typedef struct clv_cast_attrs {
 } clv_cast_attrs;
 
 /* The kernel code of a unary function. */
-clv_unary_op clv_unary_kernel(clv_unary_kind kind);
+clv_unary_op clv_unary_op_of_kind(clv_unary_kind kind);
 /* Whether the kind is an activation of clv_gated and clv_experts; else the graph fails with those that are. */
-bool clv_graph_require_gated(clv_graph *graph, const char *what, int kind);
+bool clv_graph_require_gated_activation(clv_graph *graph, const char *what, int kind);
 /* Gradient of broadcasting: sums x back to the shape `like` that an operand had before it was broadcast. */
 clv_value clv_graph_unbroadcast(clv_graph *graph, clv_value x, clv_type like);
 
@@ -61,7 +61,7 @@ clv_value clv_quantized_dot(clv_graph *graph, clv_quant quant, clv_value x, clv_
 clv_value clv_prepacked_dot(clv_graph *graph, clv_value x, clv_value weights, int n_in);
 
 /* The rotation of pair i, of how->dims / 2 > 0, in radians per position, from theta and scaling (not inv_freq). */
-double clv_rope_frequency(const clv_rope_options *how, int64_t i);
+double clv_rope_inv_freq(const clv_rope_options *how, int64_t i);
 /* The same of a rope op, by its options or its inv_freq. */
 double clv_rope_frequency_of(const clv_op *op, int64_t i);
 

@@ -32,7 +32,7 @@ const clv_op_def clv_op_sum_squares = {
     .name = "sum_squares",
     CLV_ARITY(1, 1, 1),
     .shape = squares_shape,
-    .rule = clv_rule_reduce_all,
+    .rule = clv_op_rule_reduce_all,
     .run = squares_run,
     .statistics = 1,
 };

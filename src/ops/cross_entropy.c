@@ -31,7 +31,7 @@ static clv_cross_entropy_args args_of(const clv_call *call, const clv_view *logi
     int v = logits->rank - 1;
     return (clv_cross_entropy_args){.dtype = logits->dtype,
                                     .label_dtype = labels ? labels->dtype : CLV_I64,
-                                    .rows = clv_view_rows(logits, 1),
+                                    .rows = clv_view_row_count(logits, 1),
                                     .cols = logits->shape[v],
                                     .vocab_lo = logits->lo[v],
                                     .ignore = a ? a->ignored : CLV_IGNORE_INDEX};
@@ -48,7 +48,7 @@ static clv_cross_entropy_args row_args(const clv_call *call, const clv_view *sum
 static clv_status check_logits(const clv_type *logits, clv_error *err)
 {
     CLV_TRY(clv_check_float("logits", logits, err));
-    return clv_check_rank_from("logits", logits, 1, "[...,V]", err);
+    return clv_check_min_rank("logits", logits, 1, "[...,V]", err);
 }
 
 static clv_status check_labels(const clv_type *labels, const clv_type *logits, clv_error *err)
@@ -141,7 +141,7 @@ static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *
 
 static clv_op_cost exp_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
-    return (clv_op_cost){.flops = 10 * (double)clv_type_elems(&in[0]), .bytes = clv_op_traffic(op, in, out)};
+    return (clv_op_cost){.flops = 10 * (double)clv_type_elems(&in[0]), .bytes = clv_op_traffic_bytes(op, in, out)};
 }
 
 static clv_status gradient_run(const clv_call *call, clv_error *err)
@@ -212,7 +212,7 @@ const clv_op_def clv_op_xent_sums = {
 static clv_status check_sums(const clv_type *sums, const clv_type *labels, clv_error *err)
 {
     CLV_TRY(clv_check_float("sums", sums, err));
-    CLV_TRY(clv_check_rank_from("sums", sums, 1, "[...,2]", err));
+    CLV_TRY(clv_check_min_rank("sums", sums, 1, "[...,2]", err));
     return check_labels(labels, sums, err);
 }
 
@@ -331,7 +331,7 @@ const clv_op_def clv_op_count_labels = {
     CLV_ARITY(1, 1, 1),
     CLV_ATTRS(count_attrs, count_fields),
     .shape = count_shape,
-    .rule = clv_rule_reduce_all,
+    .rule = clv_op_rule_reduce_all,
     .run = count_run,
 };
 

@@ -45,7 +45,7 @@ static void add_whole_dims(clv_rule *rule, const clv_type *x, const int64_t *siz
 static void find_starts(int64_t *low, const clv_view *x, const clv_view *starts, const int64_t *sizes)
 {
     for (int d = 0; d < x->rank; d++) {
-        int64_t at = clv_view_load_whole(starts, d), most = x->global[d] - sizes[d];
+        int64_t at = clv_view_load_int(starts, d), most = x->global[d] - sizes[d];
         low[d] = at < 0 ? 0 : at > most ? most : at;
     }
 }
@@ -77,7 +77,7 @@ static clv_status slice_run(const clv_call *call, clv_error *err)
     const clv_view *x = &call->in[0], *out = &call->out[0];
     int64_t low[CLV_MAX_RANK], zero[CLV_MAX_RANK] = {0};
     find_starts(low, x, &call->in[1], ((const slice_attrs *)call->op->attrs)->sizes);
-    clv_copy_box(clv_dtype_size(x->dtype), out->data, out->shape, zero, x->data, x->shape, low, x->rank, out->shape);
+    clv_copy_slice(clv_dtype_size(x->dtype), out->data, out->shape, zero, x->data, x->shape, low, x->rank, out->shape);
     return CLV_OK;
 }
 
@@ -130,8 +130,8 @@ static clv_status update_run(const clv_call *call, clv_error *err)
     int64_t low[CLV_MAX_RANK], zero[CLV_MAX_RANK] = {0};
     find_starts(low, out, &call->in[2], update->global);
     clv_view_copy_unless_aliased(out, &call->in[0]);
-    clv_copy_box(clv_dtype_size(out->dtype), out->data, out->shape, low, update->data, update->shape, zero, out->rank,
-                 update->shape);
+    clv_copy_slice(clv_dtype_size(out->dtype), out->data, out->shape, low, update->data, update->shape, zero, out->rank,
+                   update->shape);
     return CLV_OK;
 }
 

@@ -253,9 +253,9 @@ static size_t aligned(int64_t elems, clv_dtype dtype)
     return ((size_t)elems * clv_dtype_size(dtype) + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static void einsum_plan(void *plan, const clv_op *op, const clv_view *in, const clv_view *out)
+static void einsum_precompute(void *precomputed, const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    product *p = plan;
+    product *p = precomputed;
     *p = plan_product(op->attrs, &in[0], &in[1], &out[0]);
     p->out_elems = clv_view_elems(&out[0]);
     p->empty = clv_view_elems(&in[0]) == 0 || clv_view_elems(&in[1]) == 0;
@@ -266,7 +266,7 @@ static void einsum_plan(void *plan, const clv_op *op, const clv_view *in, const 
 static size_t einsum_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
     product p;
-    einsum_plan(&p, op, in, out);
+    einsum_precompute(&p, op, in, out);
     const clv_gemm_args *g = &p.gemm;
     return (clv_gemm_workspace(g) + ALIGN - 1) / ALIGN * ALIGN +
            (p.pack_x ? aligned(g->batch * g->m * g->k, in[0].dtype) : 0) +
@@ -280,7 +280,7 @@ static void rearrange(void *out, const char *to, const void *in, const labelled_
     int perm[CLV_MAX_RANK], rank = (int)strlen(to);
     for (int d = 0; d < rank; d++)
         perm[d] = (int)(strchr(from->letter, to[d]) - from->letter);
-    clv_transpose_box(clv_dtype_size(dtype), out, in, rank, from->extent, perm);
+    clv_transpose_tensor(clv_dtype_size(dtype), out, in, rank, from->extent, perm);
 }
 
 /* Concatenates three groups of letters. */
@@ -328,9 +328,9 @@ static clv_status run_packed(const product *p, clv_gemm_args *g, void *c, clv_er
     return CLV_OK;
 }
 
-static clv_status einsum_run_plan(const void *plan, const clv_call *call, clv_error *err)
+static clv_status einsum_run_precomputed(const void *precomputed, const clv_call *call, clv_error *err)
 {
-    const product *p = plan;
+    const product *p = precomputed;
     const clv_view *x = &call->in[p->swapped], *y = &call->in[!p->swapped], *c = &call->out[0];
     if (p->out_elems == 0)
         return CLV_OK;
@@ -342,7 +342,7 @@ static clv_status einsum_run_plan(const void *plan, const clv_call *call, clv_er
         return CLV_OK;
     clv_gemm_args g = p->gemm;
     g.workspace = call->workspace;
-    g.work = clv_call_thread_pool(call);
+    g.work = clv_call_task_pool_member(call);
     g.a = x->data;
     g.b = y->data;
     g.c = c->data;
@@ -352,8 +352,8 @@ static clv_status einsum_run_plan(const void *plan, const clv_call *call, clv_er
 static clv_status einsum_run(const clv_call *call, clv_error *err)
 {
     product p;
-    einsum_plan(&p, call->op, call->in, call->out);
-    return einsum_run_plan(&p, call, err);
+    einsum_precompute(&p, call->op, call->in, call->out);
+    return einsum_run_precomputed(&p, call, err);
 }
 
 static clv_op_cost einsum_cost(const clv_op *op, const clv_type *in, const clv_type *out)
@@ -458,7 +458,7 @@ const clv_op_def clv_op_dot_general = {
     .traits = &(const clv_op_traits){.is_rowwise = true,
                                      .is_product = true,
                                      .accepts_f32_results = true,
-                                     .plan_bytes = sizeof(product),
-                                     .plan = einsum_plan,
-                                     .run_plan = einsum_run_plan},
+                                     .precomputed_bytes = sizeof(product),
+                                     .precompute = einsum_precompute,
+                                     .run_precomputed = einsum_run_precomputed},
 };

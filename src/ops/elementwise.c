@@ -104,7 +104,7 @@ static void map_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_
         d_in[0] = clv_graph_emit_one(graph, &clv_op_map, &a, d_out, 1);
         return;
     }
-    bool saves_out = clv_unary_saves((clv_unary_op)a.op) == CLV_SAVED_OUTPUT;
+    bool saves_out = clv_unary_saved_for_backward((clv_unary_op)a.op) == CLV_SAVED_OUTPUT;
     clv_value in[] = {d_out[0], saves_out ? clv_op_result(op, 0) : clv_op_operand(op, 0)};
     d_in[0] = clv_graph_emit_one(graph, &clv_op_map_gradient, &a, in, 2);
 }
@@ -155,7 +155,7 @@ static clv_value map(clv_graph *graph, clv_unary_op op, double factor, clv_value
     return clv_graph_emit_one(graph, &clv_op_map, &a, &x, 1);
 }
 
-clv_unary_op clv_unary_kernel(clv_unary_kind kind)
+clv_unary_op clv_unary_op_of_kind(clv_unary_kind kind)
 {
     switch (kind) {
 #define KERNEL(kind, value, kernel)                                                                                    \
@@ -170,7 +170,8 @@ clv_unary_op clv_unary_kernel(clv_unary_kind kind)
 clv_value clv_unary(clv_graph *graph, clv_unary_kind kind, clv_value x)
 {
     static const clv_enum_name kinds[] = {CLV_UNARY_KINDS(CLV_ENUM_NAME_ROW){0}};
-    return clv_graph_require_enum(graph, "map", (int)kind, kinds) ? map(graph, clv_unary_kernel(kind), 0, x) : CLV_NONE;
+    return clv_graph_require_enum(graph, "map", (int)kind, kinds) ? map(graph, clv_unary_op_of_kind(kind), 0, x)
+                                                                  : CLV_NONE;
 }
 
 clv_value clv_scale(clv_graph *graph, clv_value x, double factor)
@@ -285,8 +286,8 @@ static clv_status choice_run(const clv_call *call, clv_error *err)
     int64_t a[CLV_MAX_RANK], b[CLV_MAX_RANK];
     clv_padded_shape(a, &call->in[1], out->rank);
     clv_padded_shape(b, &call->in[2], out->rank);
-    clv_maximum_backward(((const combine_attrs *)call->op->attrs)->op == CLV_BINARY_MAX, out->dtype, out->data,
-                         call->in[0].data, call->in[1].data, call->in[2].data, out->rank, out->shape, a, b);
+    clv_max_or_min_backward(((const combine_attrs *)call->op->attrs)->op == CLV_BINARY_MAX, out->dtype, out->data,
+                            call->in[0].data, call->in[1].data, call->in[2].data, out->rank, out->shape, a, b);
     return CLV_OK;
 }
 
@@ -295,7 +296,7 @@ const clv_op_def clv_op_choice_gradient = {
     .display_name = "the gradient of the maximum or minimum",
     CLV_ARITY(3, 3, 1),
     CLV_ATTRS(combine_attrs, combine_fields),
-    .shape = clv_shape_like_first,
+    .shape = clv_op_shape_like_first,
     .rule = map_gradient_rule,
     .in_place = {1},
     .run = choice_run,
@@ -426,8 +427,8 @@ static void cast_rule(const clv_op *op, const clv_type *in, const clv_type *out,
 
 static clv_status cast_run(const clv_call *call, clv_error *err)
 {
-    clv_cast_run(call->out[0].dtype, call->out[0].data, call->in[0].dtype, call->in[0].data,
-                 clv_view_elems(&call->out[0]));
+    clv_cast_values(call->out[0].dtype, call->out[0].data, call->in[0].dtype, call->in[0].data,
+                    clv_view_elems(&call->out[0]));
     return CLV_OK;
 }
 
@@ -485,8 +486,8 @@ static clv_status fill_shape(const clv_op *op, const clv_type *in, clv_type *out
 
 static clv_status fill_run(const clv_call *call, clv_error *err)
 {
-    clv_fill_run(call->out[0].dtype, call->out[0].data, ((const fill_attrs *)call->op->attrs)->value,
-                 clv_view_elems(&call->out[0]));
+    clv_fill_values(call->out[0].dtype, call->out[0].data, ((const fill_attrs *)call->op->attrs)->value,
+                    clv_view_elems(&call->out[0]));
     return CLV_OK;
 }
 
@@ -528,7 +529,7 @@ const clv_op_def clv_op_fill = {
     CLV_ARITY(0, 0, 1),
     CLV_ATTRS(fill_attrs, fill_fields),
     .shape = fill_shape,
-    .rule = clv_elementwise_rule,
-    .gradient = clv_gradient_none,
+    .rule = clv_op_rule_elementwise,
+    .gradient = clv_op_gradient_none,
     .run = fill_run,
 };

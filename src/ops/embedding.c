@@ -42,7 +42,7 @@ static clv_status gradient_shape(const clv_op *op, const clv_type *in, clv_type 
 {
     const clv_type *d_out = &in[D_OUT], *to = &in[TO];
     CLV_TRY(clv_check_float("d_out", d_out, err));
-    CLV_TRY(clv_check_rank_from("d_out", d_out, 1, "[...,M]", err));
+    CLV_TRY(clv_check_min_rank("d_out", d_out, 1, "[...,M]", err));
     CLV_TRY(clv_check_index("ids", &in[IDS], err));
     CLV_TRY(clv_check_rows("ids", &in[IDS], "d_out", d_out, err));
     int64_t vocabulary = ((const gradient_attrs *)op->attrs)->vocabulary;
@@ -97,7 +97,7 @@ static clv_status gradient_run(const clv_call *call, clv_error *err)
     if (accumulates(call->op))
         clv_view_copy_unless_aliased(d_table, &call->in[TO]);
     else
-        clv_fill_run(d_table->dtype, d_table->data, 0, clv_view_elems(d_table));
+        clv_fill_values(d_table->dtype, d_table->data, 0, clv_view_elems(d_table));
     clv_embedding_scatter(&args, d_table->dtype, d_table->data, d_out->dtype, d_out->data, ids->data);
     return CLV_OK;
 }

@@ -66,7 +66,7 @@ static clv_status check_placed(const clv_op *op, const clv_type *y, const clv_ty
 {
     CLV_TRY(check_attrs(op, err));
     CLV_TRY(clv_check_float("what is at places", y, err));
-    CLV_TRY(clv_check_rank_from("places", places, 2, "[...,rows,top_k]", err));
+    CLV_TRY(clv_check_min_rank("places", places, 2, "[...,rows,top_k]", err));
     const clv_type rows = rows_type(y, places), want = placed_type(op->attrs, &rows);
     if (places->dtype != CLV_I32 || !clv_type_equal(y, &want))
         return clv_fail(err, CLV_ESHAPE, "%s at places %s; valid: i32 places, and %s", clv_type_string(y).text,
@@ -140,7 +140,7 @@ static void map_placed(map_dim *map, clv_rule *rule, int i, const dispatch_facto
 
 static clv_op_cost traffic_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
-    return (clv_op_cost){.bytes = clv_op_traffic(op, in, out)};
+    return (clv_op_cost){.bytes = clv_op_traffic_bytes(op, in, out)};
 }
 
 /* ---- expert_places: ids [..., rows, top_k] -> places, alike ---- */
@@ -148,7 +148,7 @@ static clv_op_cost traffic_cost(const clv_op *op, const clv_type *in, const clv_
 static clv_status places_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
     CLV_TRY(check_attrs(op, err));
-    CLV_TRY(clv_check_rank_from("ids", &in[0], 2, "[...,rows,top_k]", err));
+    CLV_TRY(clv_check_min_rank("ids", &in[0], 2, "[...,rows,top_k]", err));
     if (in[0].dtype != CLV_I32)
         return clv_fail(err, CLV_EDTYPE, "ids are %s; valid: i32", clv_dtype_name(in[0].dtype));
     out[0] = in[0];
@@ -234,7 +234,7 @@ static clv_status dispatch_shape(const clv_op *op, const clv_type *in, clv_type 
 {
     CLV_TRY(check_attrs(op, err));
     CLV_TRY(clv_check_float("x", &in[0], err));
-    CLV_TRY(clv_check_rank_from("x", &in[0], 2, "[...,rows,M]", err));
+    CLV_TRY(clv_check_min_rank("x", &in[0], 2, "[...,rows,M]", err));
     if (in[0].rank == CLV_MAX_RANK)
         return clv_fail(err, CLV_ELIMIT, "x has %d dimensions; valid: at most %d", in[0].rank, CLV_MAX_RANK - 1);
     CLV_TRY(check_choices("places", &in[1], CLV_I32, &in[0], err));

@@ -35,7 +35,7 @@ static clv_status check_rows(const clv_type *in, clv_error *err)
     const clv_dtype wide = clv_statistics_dtype(in[X].dtype);
     clv_type ids = in[X];
     CLV_TRY(clv_check_float("x", &in[X], err));
-    CLV_TRY(clv_check_rank_from("x", &in[X], 1, "[...,M]", err));
+    CLV_TRY(clv_check_min_rank("x", &in[X], 1, "[...,M]", err));
     CLV_TRY(clv_check_same_shape("weights", &in[WEIGHTS], "ids", &in[IDS], err));
     ids.dtype = CLV_I32;
     ids.shape[ids.rank - 1] = in[IDS].rank > 0 ? in[IDS].shape[in[IDS].rank - 1] : 0;
@@ -119,7 +119,7 @@ static clv_op_cost cost_of(const clv_op *op, const clv_type *in, const clv_type 
     const double read = here > 0 && choices < here ? choices / here : 1;
     const double size = (double)in[X].shape[in[X].rank - 1] * (double)in[DOWN].shape[1];
     return (clv_op_cost){.flops = 2 * products * choices * size,
-                         .bytes = clv_op_traffic(op, in, out) - weights * (1 - read)};
+                         .bytes = clv_op_traffic_bytes(op, in, out) - weights * (1 - read)};
 }
 
 /* ---- kernel ---- */
@@ -127,9 +127,9 @@ static clv_op_cost cost_of(const clv_op *op, const clv_type *in, const clv_type 
 static clv_experts_args args_of(const clv_op *op, const clv_view *in)
 {
     const experts_attrs *a = op->attrs;
-    return (clv_experts_args){.act = clv_unary_kernel((clv_unary_kind)a->activation),
+    return (clv_experts_args){.act = clv_unary_op_of_kind((clv_unary_kind)a->activation),
                               .dtype = in[X].dtype,
-                              .rows = clv_view_rows(&in[X], 1),
+                              .rows = clv_view_row_count(&in[X], 1),
                               .width = in[X].shape[in[X].rank - 1],
                               .top_k = in[IDS].shape[in[IDS].rank - 1],
                               .first = in[DOWN].lo[0],
@@ -146,7 +146,7 @@ static clv_experts_args args_of_call(const clv_call *call)
 {
     clv_experts_args args = args_of(call->op, call->in);
     args.workspace = call->workspace;
-    args.work = clv_call_thread_pool(call);
+    args.work = clv_call_task_pool_member(call);
     return args;
 }
 
@@ -281,7 +281,7 @@ const clv_op_def clv_op_experts = {
 clv_value clv_experts(clv_graph *graph, clv_value x, clv_value ids, clv_value weights, clv_value gate_up,
                       clv_value down, clv_unary_kind activation)
 {
-    if (!clv_graph_require_gated(graph, "experts", (int)activation))
+    if (!clv_graph_require_gated_activation(graph, "experts", (int)activation))
         return CLV_NONE;
     experts_attrs attrs;
     memset(&attrs, 0, sizeof attrs);

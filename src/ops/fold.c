@@ -138,7 +138,7 @@ static void fold_one(const clv_view *out, int64_t at, const clv_view *x, int64_t
     }
     int64_t value = whole_start_of(kind, x->dtype);
     for (int64_t i = 0; i < w->count; i++, offset = next_offset(w, index, offset))
-        value = merge_whole(kind, value, clv_view_load_whole(x, offset));
+        value = merge_whole(kind, value, clv_view_load_int(x, offset));
     clv_dtype_convert(out->dtype, (char *)out->data + (size_t)at * clv_dtype_size(out->dtype), CLV_I64, &value, 1);
 }
 
@@ -146,8 +146,8 @@ static void fold_one(const clv_view *out, int64_t at, const clv_view *x, int64_t
 static bool is_better(const clv_view *x, int64_t i, int64_t best, bool largest)
 {
     if (!clv_dtype_is_float(x->dtype))
-        return largest ? clv_view_load_whole(x, i) > clv_view_load_whole(x, best)
-                       : clv_view_load_whole(x, i) < clv_view_load_whole(x, best);
+        return largest ? clv_view_load_int(x, i) > clv_view_load_int(x, best)
+                       : clv_view_load_int(x, i) < clv_view_load_int(x, best);
     double a = clv_dtype_load(x->dtype, x->data, i), b = clv_dtype_load(x->dtype, x->data, best);
     return !isnan(b) && (isnan(a) || (largest ? a > b : a < b));
 }

@@ -138,7 +138,7 @@ static places places_of(const index_attrs *a, const clv_view *x, const clv_view 
 /* Component i of the index vector whose first one is at `first`. */
 static int64_t component(const places *p, int64_t first, int i)
 {
-    return clv_view_load_whole(p->indices, first + i * p->component_stride);
+    return clv_view_load_int(p->indices, first + i * p->component_stride);
 }
 
 /* Where the window of the element at `index` of the windowed tensor begins, in this rank's part of x. False: it is not

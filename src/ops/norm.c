@@ -40,7 +40,7 @@ static clv_norm norm_of(const clv_call *call, const clv_view *x, const clv_view 
         .kind = attrs->layer ? CLV_NORM_LAYER : CLV_NORM_RMS,
         .dtype = x->dtype,
         .weight_dtype = weight ? weight->dtype : x->dtype,
-        .rows = clv_view_rows(x, 1),
+        .rows = clv_view_row_count(x, 1),
         .cols = x->shape[x->rank - 1],
         .width = x->global[x->rank - 1],
         .eps = attrs->eps,
@@ -76,7 +76,7 @@ static clv_status check_weight(const char *what, const clv_type *weight, const c
 static clv_status check_x(const clv_type *x, clv_error *err)
 {
     CLV_TRY(clv_check_float("x", x, err));
-    return clv_check_rank_from("x", x, 1, "[...,M]", err);
+    return clv_check_min_rank("x", x, 1, "[...,M]", err);
 }
 
 /* d_y, x, moments */

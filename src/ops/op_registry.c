@@ -282,8 +282,8 @@ void clv_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, const 
     emit(graph, def, attrs, in, n_in, out, false);
 }
 
-void clv_emit_builtin(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in, int n_in,
-                      clv_value *out)
+void clv_emit_custom_or_builtin(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in,
+                                int n_in, clv_value *out)
 {
     emit(graph, def, attrs, in, n_in, out, true);
 }

@@ -48,7 +48,7 @@ clv_status clv_check_offset(const clv_type *type, int64_t batch, clv_error *err)
     return CLV_OK;
 }
 
-clv_status clv_check_rank_from(const char *what, const clv_type *type, int rank, const char *letters, clv_error *err)
+clv_status clv_check_min_rank(const char *what, const clv_type *type, int rank, const char *letters, clv_error *err)
 {
     if (type->rank >= rank)
         return CLV_OK;
@@ -92,7 +92,7 @@ int64_t clv_shape_product(const int64_t *shape, int from, int to)
     return n;
 }
 
-int64_t clv_view_rows(const clv_view *view, int trailing)
+int64_t clv_view_row_count(const clv_view *view, int trailing)
 {
     return clv_shape_product(view->shape, 0, view->rank - trailing);
 }
@@ -102,7 +102,7 @@ double clv_type_bytes(const clv_type *type)
     return (double)clv_type_elems(type) * (double)clv_dtype_size(type->dtype);
 }
 
-double clv_op_traffic(const clv_op *op, const clv_type *in, const clv_type *out)
+double clv_op_traffic_bytes(const clv_op *op, const clv_type *in, const clv_type *out)
 {
     double bytes = 0;
     for (int i = 0; i < op->n_in; i++)
@@ -119,7 +119,7 @@ void clv_view_copy_unless_aliased(const clv_view *out, const clv_view *in)
         memcpy(out->data, in->data, bytes);
 }
 
-int64_t clv_view_load_whole(const clv_view *view, int64_t i)
+int64_t clv_view_load_int(const clv_view *view, int64_t i)
 {
     int64_t value;
     clv_dtype_convert(CLV_I64, &value, view->dtype, (const char *)view->data + (size_t)i * clv_dtype_size(view->dtype),
@@ -168,17 +168,17 @@ int clv_rule_rows(clv_rule *rule, const clv_op *op, const clv_type *x, clv_reduc
     return n;
 }
 
-void clv_elementwise_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+void clv_op_rule_elementwise(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     clv_rule_elementwise(rule, op, in, out);
 }
 
-clv_status clv_shape_like_first(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+clv_status clv_op_shape_like_first(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
     out[0] = in[0];
     return CLV_OK;
 }
 
-void clv_gradient_none(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+void clv_op_gradient_none(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
 }

@@ -27,7 +27,7 @@ clv_status clv_check_scalar(const char *what, const clv_type *type, clv_dtype dt
 /* CLV_ESHAPE or CLV_EDTYPE unless it is i32[] (one offset) or i32[batch] (one for each row of the batch). */
 clv_status clv_check_offset(const clv_type *type, int64_t batch, clv_error *err);
 /* CLV_ESHAPE unless it has at least `rank` dimensions; `letters` is the shape for the message: "[...,V]". */
-clv_status clv_check_rank_from(const char *what, const clv_type *type, int rank, const char *letters, clv_error *err);
+clv_status clv_check_min_rank(const char *what, const clv_type *type, int rank, const char *letters, clv_error *err);
 /* CLV_ESHAPE unless both have the same shape; dtypes may differ. */
 clv_status clv_check_same_shape(const char *what, const clv_type *type, const char *other, const clv_type *like,
                                 clv_error *err);
@@ -48,10 +48,10 @@ clv_dtype clv_statistics_dtype(clv_dtype dtype);
 /* The product of the extents of dimensions [from, to). */
 int64_t clv_shape_product(const int64_t *shape, int from, int to);
 /* The product of all extents of a view except the last `trailing`. */
-int64_t clv_view_rows(const clv_view *view, int trailing);
+int64_t clv_view_row_count(const clv_view *view, int trailing);
 double clv_type_bytes(const clv_type *type);
 /* Bytes of all operands and results: the memory traffic of an op that moves each once. */
-double clv_op_traffic(const clv_op *op, const clv_type *in, const clv_type *out);
+double clv_op_traffic_bytes(const clv_op *op, const clv_type *in, const clv_type *out);
 
 /* A type as text, for messages: clv_type_string(&in[0]).text. */
 typedef struct clv_type_chars {
@@ -82,7 +82,7 @@ static inline int64_t clv_broadcast_element(const int64_t *shape, const int64_t 
 }
 
 /* Element i of a view of whole numbers or bool. */
-int64_t clv_view_load_whole(const clv_view *view, int64_t i);
+int64_t clv_view_load_int(const clv_view *view, int64_t i);
 
 /* Adds factors 0..n-1, one for each of the first n dimensions of a tensor. */
 void clv_rule_add_dims(clv_rule *rule, const clv_type *type, int n);
@@ -96,8 +96,8 @@ void clv_rule_map_out_dims(clv_rule *rule, int i, int n);
 int clv_rule_rows(clv_rule *rule, const clv_op *op, const clv_type *x, clv_reduction rows, clv_reduction last,
                   const char *dims);
 /* A clv_op_def.rule: clv_rule_elementwise, and nothing else. */
-void clv_elementwise_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule);
+void clv_op_rule_elementwise(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule);
 /* A clv_op_def.shape: the result is like operand 0. */
-clv_status clv_shape_like_first(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err);
+clv_status clv_op_shape_like_first(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err);
 /* A clv_op_def.gradient: 0 for every operand. (NULL: differentiating the op is an error.) */
-void clv_gradient_none(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in);
+void clv_op_gradient_none(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in);

@@ -125,7 +125,7 @@ static clv_status update_run(const clv_call *call, clv_error *err)
         clv_view_copy_unless_aliased(&call->out[o], &call->in[o]);
     if (isnan(scale)) {
         if (rounded)
-            clv_cast_run(rounded->dtype, rounded->data, p->dtype, p->data, n);
+            clv_cast_values(rounded->dtype, rounded->data, p->dtype, p->data, n);
     } else if (def == &clv_op_sgd) {
         const clv_sgd_args args = {lr, a->beta1, a->weight_decay, scale};
         clv_sgd_step(&args, p->dtype, p->data, m, grad->dtype, grad->data, n);
@@ -275,7 +275,7 @@ void clv_adamw(clv_graph *graph, clv_value parameter, clv_value gradient, clv_va
 {
     clv_adamw_options o;
     update_attrs a;
-    if (!clv_graph_ok(graph) || !clv_graph_take_options(graph, &o, sizeof o, sizeof o, options, __func__))
+    if (!clv_graph_ok(graph) || !clv_graph_options_copy_in(graph, &o, sizeof o, sizeof o, options, __func__))
         return;
     memset(&a, 0, sizeof a);
     a.beta1 = or_default(o.beta1, 0.9, o.exact);
@@ -299,7 +299,7 @@ void clv_sgd(clv_graph *graph, clv_value parameter, clv_value gradient, clv_valu
 {
     clv_sgd_options o;
     update_attrs a;
-    if (!clv_graph_ok(graph) || !clv_graph_take_options(graph, &o, sizeof o, sizeof o, options, __func__))
+    if (!clv_graph_ok(graph) || !clv_graph_options_copy_in(graph, &o, sizeof o, sizeof o, options, __func__))
         return;
     memset(&a, 0, sizeof a);
     a.beta1 = or_default(o.momentum, 0.9, o.exact);
@@ -320,7 +320,7 @@ void clv_lion(clv_graph *graph, clv_value parameter, clv_value gradient, clv_val
 {
     clv_lion_options o;
     update_attrs a;
-    if (!clv_graph_ok(graph) || !clv_graph_take_options(graph, &o, sizeof o, sizeof o, options, __func__))
+    if (!clv_graph_ok(graph) || !clv_graph_options_copy_in(graph, &o, sizeof o, sizeof o, options, __func__))
         return;
     memset(&a, 0, sizeof a);
     a.beta1 = or_default(o.beta1, 0.9, o.exact);

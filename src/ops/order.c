@@ -88,7 +88,7 @@ static int64_t key_of(const clv_view *x, int64_t i)
 {
     int64_t bits;
     if (!clv_dtype_is_float(x->dtype))
-        return clv_view_load_whole(x, i);
+        return clv_view_load_int(x, i);
     double value = clv_dtype_load(x->dtype, x->data, i);
     if (isnan(value))
         return INT64_MAX;
@@ -144,7 +144,7 @@ static clv_op_cost sort_cost(const clv_op *op, const clv_type *in, const clv_typ
 {
     double n = (double)in[0].shape[((const sort_attrs *)op->attrs)->dim];
     return (clv_op_cost){.flops = (double)clv_type_elems(&in[0]) * (n > 1 ? log2(n) : 0),
-                         .bytes = clv_op_traffic(op, in, out)};
+                         .bytes = clv_op_traffic_bytes(op, in, out)};
 }
 
 const clv_op_def clv_op_sort = {
@@ -233,7 +233,7 @@ static clv_status cumulative_run(const clv_call *call, clv_error *err)
                 clv_dtype_store(out->dtype, out->data, i, real);
                 continue;
             }
-            int64_t next = clv_view_load_whole(x, i);
+            int64_t next = clv_view_load_int(x, i);
             whole = k == 0 ? next : merge_whole(attrs->kind, whole, next);
             clv_dtype_convert(out->dtype, (char *)out->data + (size_t)i * clv_dtype_size(out->dtype), CLV_I64, &whole,
                               1);

@@ -178,7 +178,7 @@ static clv_status pointwise_shape(const clv_op *op, const clv_type *in, clv_type
 static clv_op_cost pointwise_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
     return (clv_op_cost){.flops = table[row_of(op)].flops * (double)clv_type_elems(out),
-                         .bytes = clv_op_traffic(op, in, out)};
+                         .bytes = clv_op_traffic_bytes(op, in, out)};
 }
 
 static void store_whole(const clv_view *view, int64_t i, int64_t value)
@@ -208,7 +208,7 @@ static clv_status pointwise_run(const clv_call *call, clv_error *err)
                 out->dtype, out->data, i,
                 table[row].real(clv_dtype_load(a->dtype, a->data, at_a), clv_dtype_load(b->dtype, b->data, at_b)));
         else
-            store_whole(out, i, table[row].whole(clv_view_load_whole(a, at_a), clv_view_load_whole(b, at_b)));
+            store_whole(out, i, table[row].whole(clv_view_load_int(a, at_a), clv_view_load_int(b, at_b)));
         clv_index_next(index, out->shape, out->rank);
     }
     return CLV_OK;
@@ -219,7 +219,7 @@ const clv_op_def clv_op_pointwise = {
     CLV_ARITY(1, 2, 1),
     CLV_ATTRS(pointwise_attrs, pointwise_fields),
     .shape = pointwise_shape,
-    .rule = clv_elementwise_rule,
+    .rule = clv_op_rule_elementwise,
     .cost = pointwise_cost,
     .run = pointwise_run,
 };

@@ -268,7 +268,7 @@ const clv_op_def clv_op_equal = {
     .name = "equal",
     CLV_ARITY(2, 2, 1),
     .shape = equal_shape,
-    .rule = clv_elementwise_rule,
+    .rule = clv_op_rule_elementwise,
     .run = equal_run,
 };
 

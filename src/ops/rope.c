@@ -77,7 +77,7 @@ static void copy_values(const clv_view *out, const clv_view *x)
                half);
 }
 
-double clv_rope_frequency(const clv_rope_options *how, int64_t i)
+double clv_rope_inv_freq(const clv_rope_options *how, int64_t i)
 {
     double plain = pow(how->theta, -2.0 * (double)i / (double)how->dims);
     double scaled = how->factor > 0 ? plain / how->factor : plain;
@@ -92,22 +92,22 @@ double clv_rope_frequency(const clv_rope_options *how, int64_t i)
 double clv_rope_frequency_of(const clv_op *op, int64_t i)
 {
     const rope_attrs *attrs = op->attrs;
-    return attrs->how.theta > 0 ? clv_rope_frequency(&attrs->how, i) : (double)attrs->inv_freq[i];
+    return attrs->how.theta > 0 ? clv_rope_inv_freq(&attrs->how, i) : (double)attrs->inv_freq[i];
 }
 
-typedef struct rope_plan {
+typedef struct rope_precomputed {
     double inv_freq[CLV_ROPE_MAX_ROTARY / 2];
-} rope_plan;
+} rope_precomputed;
 
-static void plan_rope(void *plan, const clv_op *op, const clv_view *in, const clv_view *out)
+static void precompute_rope(void *precomputed, const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    rope_plan *p = plan;
+    rope_precomputed *p = precomputed;
     const clv_rope_options *how = &((const rope_attrs *)op->attrs)->how;
     for (int64_t i = 0; i < how->dims / 2; i++)
         p->inv_freq[i] = clv_rope_frequency_of(op, i);
 }
 
-static clv_status rope_run_plan(const void *plan, const clv_call *call, clv_error *err)
+static clv_status rope_run_precomputed(const void *precomputed, const clv_call *call, clv_error *err)
 {
     const rope_attrs *attrs = call->op->attrs;
     const clv_rope_options *how = &attrs->how;
@@ -127,7 +127,7 @@ static clv_status rope_run_plan(const void *plan, const clv_call *call, clv_erro
                           .rotary = how->dims,
                           .x_stride = stride,
                           .out_stride = stride,
-                          .inv_freq = ((const rope_plan *)plan)->inv_freq,
+                          .inv_freq = ((const rope_precomputed *)precomputed)->inv_freq,
                           .position_offset = x->lo[1] + (offset && !by_row ? *offset : 0),
                           .offsets = by_row ? offset : NULL};
     if (packed)
@@ -138,9 +138,9 @@ static clv_status rope_run_plan(const void *plan, const clv_call *call, clv_erro
 
 static clv_status rope_run(const clv_call *call, clv_error *err)
 {
-    rope_plan plan;
-    plan_rope(&plan, call->op, call->in, call->out);
-    return rope_run_plan(&plan, call, err);
+    rope_precomputed precomputed;
+    precompute_rope(&precomputed, call->op, call->in, call->out);
+    return rope_run_precomputed(&precomputed, call, err);
 }
 
 static void rope_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
@@ -167,7 +167,9 @@ const clv_op_def clv_op_rope = {
     .cost = rope_cost,
     .in_place = {1 + 0},
     .run = rope_run,
-    .traits = &(const clv_op_traits){.plan_bytes = sizeof(rope_plan), .plan = plan_rope, .run_plan = rope_run_plan},
+    .traits = &(const clv_op_traits){.precomputed_bytes = sizeof(rope_precomputed),
+                                     .precompute = precompute_rope,
+                                     .run_precomputed = rope_run_precomputed},
 };
 
 /* What is wrong with the options; NULL: nothing. */

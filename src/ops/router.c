@@ -52,7 +52,7 @@ static clv_status check_choice(const router_attrs *a, int64_t experts, clv_error
 static clv_router_args args_of(const clv_op *op, const clv_view *logits, const clv_view *bias, clv_dtype weights_dtype)
 {
     const router_attrs *a = op->attrs;
-    return (clv_router_args){.rows = clv_view_rows(logits, 1),
+    return (clv_router_args){.rows = clv_view_row_count(logits, 1),
                              .experts = logits->shape[logits->rank - 1],
                              .top_k = a->top_k,
                              .groups = a->groups,
@@ -69,7 +69,7 @@ static clv_router_args args_of(const clv_op *op, const clv_view *logits, const c
 /* Scores of all experts, and the choice. */
 static clv_op_cost router_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
-    return (clv_op_cost){.bytes = clv_op_traffic(op, in, out)};
+    return (clv_op_cost){.bytes = clv_op_traffic_bytes(op, in, out)};
 }
 
 /* ---- router_gradient: d_weights, logits, ids -> d_logits ---- */
@@ -77,7 +77,7 @@ static clv_op_cost router_cost(const clv_op *op, const clv_type *in, const clv_t
 static clv_status gradient_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
     CLV_TRY(clv_check_float("logits", &in[1], err));
-    CLV_TRY(clv_check_rank_from("logits", &in[1], 1, "[...,E]", err));
+    CLV_TRY(clv_check_min_rank("logits", &in[1], 1, "[...,E]", err));
     CLV_TRY(clv_check_same_shape("d_weights", &in[0], "ids", &in[2], err));
     out[0] = in[1];
     return CLV_OK;
@@ -117,7 +117,7 @@ static clv_status router_shape(const clv_op *op, const clv_type *in, clv_type *o
 {
     const router_attrs *a = op->attrs;
     CLV_TRY(clv_check_float("logits", &in[0], err));
-    CLV_TRY(clv_check_rank_from("logits", &in[0], 1, "[...,E]", err));
+    CLV_TRY(clv_check_min_rank("logits", &in[0], 1, "[...,E]", err));
     const int64_t experts = in[0].shape[in[0].rank - 1];
     const clv_type bias = {.dtype = clv_statistics_dtype(in[0].dtype), .rank = 1, .shape = {experts}};
     CLV_TRY(check_choice(a, experts, err));
@@ -172,7 +172,7 @@ void clv_router(clv_graph *graph, clv_value logits, const clv_router_options *gi
     if (!clv_graph_require(graph, given && weights && ids, __func__, "options, and room for weights and ids"))
         return;
     *weights = *ids = CLV_NONE;
-    if (!clv_graph_take_options(graph, &o, sizeof o, sizeof o, given, __func__))
+    if (!clv_graph_options_copy_in(graph, &o, sizeof o, sizeof o, given, __func__))
         return;
     router_attrs attrs;
     memset(&attrs, 0, sizeof attrs);

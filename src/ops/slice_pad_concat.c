@@ -70,7 +70,8 @@ static clv_status slice_run(const clv_call *call, clv_error *err)
     const bounds_attrs *a = call->op->attrs;
     const clv_view *x = &call->in[0], *out = &call->out[0];
     int64_t zero[CLV_MAX_RANK] = {0};
-    clv_copy_box(clv_dtype_size(x->dtype), out->data, out->shape, zero, x->data, x->shape, a->low, x->rank, out->shape);
+    clv_copy_slice(clv_dtype_size(x->dtype), out->data, out->shape, zero, x->data, x->shape, a->low, x->rank,
+                   out->shape);
     return CLV_OK;
 }
 
@@ -125,7 +126,7 @@ static clv_status pad_run(const clv_call *call, clv_error *err)
     const clv_view *x = &call->in[0], *out = &call->out[0];
     int64_t zero[CLV_MAX_RANK] = {0};
     memset(out->data, 0, clv_view_byte_size(out));
-    clv_copy_box(clv_dtype_size(x->dtype), out->data, out->shape, a->low, x->data, x->shape, zero, x->rank, x->shape);
+    clv_copy_slice(clv_dtype_size(x->dtype), out->data, out->shape, a->low, x->data, x->shape, zero, x->rank, x->shape);
     return CLV_OK;
 }
 
@@ -204,7 +205,7 @@ static clv_status concat_run(const clv_call *call, clv_error *err)
     int64_t zero[CLV_MAX_RANK] = {0}, at[CLV_MAX_RANK] = {0};
     for (int i = 0; i < call->op->n_in; i++) {
         const clv_view *x = &call->in[i];
-        clv_copy_box(clv_dtype_size(x->dtype), out->data, out->shape, at, x->data, x->shape, zero, x->rank, x->shape);
+        clv_copy_slice(clv_dtype_size(x->dtype), out->data, out->shape, at, x->data, x->shape, zero, x->rank, x->shape);
         at[dim] += x->shape[dim];
     }
     return CLV_OK;

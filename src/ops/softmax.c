@@ -11,7 +11,7 @@
 static clv_status check(const clv_type *x, clv_type *out, clv_error *err)
 {
     CLV_TRY(clv_check_float("x", x, err));
-    CLV_TRY(clv_check_rank_from("x", x, 1, "[...,C]", err));
+    CLV_TRY(clv_check_min_rank("x", x, 1, "[...,C]", err));
     *out = *x;
     return CLV_OK;
 }
@@ -38,7 +38,7 @@ static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *
 static clv_status gradient_run(const clv_call *call, clv_error *err)
 {
     const clv_view *y = &call->in[1];
-    clv_softmax_backward(y->dtype, call->out[0].data, call->in[0].data, y->data, clv_view_rows(y, 1),
+    clv_softmax_backward(y->dtype, call->out[0].data, call->in[0].data, y->data, clv_view_row_count(y, 1),
                          y->shape[y->rank - 1]);
     return CLV_OK;
 }
@@ -63,7 +63,7 @@ static clv_status softmax_shape(const clv_op *op, const clv_type *in, clv_type *
 static clv_status softmax_run(const clv_call *call, clv_error *err)
 {
     const clv_view *x = &call->in[0];
-    clv_softmax_forward(x->dtype, call->out[0].data, x->data, clv_view_rows(x, 1), x->shape[x->rank - 1]);
+    clv_softmax_forward(x->dtype, call->out[0].data, x->data, clv_view_row_count(x, 1), x->shape[x->rank - 1]);
     return CLV_OK;
 }
 

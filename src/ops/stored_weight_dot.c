@@ -86,7 +86,7 @@ static clv_op_cost dot_cost(const clv_op *op, const clv_type *in, const clv_type
 {
     double flops = 2 * (double)clv_shape_product(out->shape, 0, out->rank);
     flops *= (double)clv_shape_product(in[X].shape, row_dims(op, in), in[X].rank);
-    return (clv_op_cost){.flops = flops, .bytes = clv_op_traffic(op, in, out)};
+    return (clv_op_cost){.flops = flops, .bytes = clv_op_traffic_bytes(op, in, out)};
 }
 
 /* ---- packed_dot ---- */
@@ -118,10 +118,10 @@ static void packed_rule(const clv_op *op, const clv_type *in, const clv_type *ou
 }
 
 /* Everything but the pointers. */
-static void packed_plan(void *plan, const clv_op *op, const clv_view *in, const clv_view *out)
+static void packed_precompute(void *precomputed, const clv_op *op, const clv_view *in, const clv_view *out)
 {
     const int rows = in[X].rank - ((const dot_attrs *)op->attrs)->n_in;
-    clv_gemm_args *g = plan;
+    clv_gemm_args *g = precomputed;
     *g = (clv_gemm_args){.m = clv_shape_product(out->shape, 0, rows),
                          .n = clv_shape_product(out->shape, rows, out->rank),
                          .k = clv_shape_product(in[X].shape, rows, in[X].rank),
@@ -136,26 +136,26 @@ static void packed_plan(void *plan, const clv_op *op, const clv_view *in, const 
 static size_t packed_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
     clv_gemm_args g;
-    packed_plan(&g, op, in, out);
+    packed_precompute(&g, op, in, out);
     return clv_gemm_workspace(&g);
 }
 
-static clv_status packed_run_plan(const void *plan, const clv_call *call, clv_error *err)
+static clv_status packed_run_precomputed(const void *precomputed, const clv_call *call, clv_error *err)
 {
-    clv_gemm_args g = *(const clv_gemm_args *)plan;
+    clv_gemm_args g = *(const clv_gemm_args *)precomputed;
     g.a = call->in[X].data;
     g.b = call->in[W].data;
     g.c = call->out[0].data;
     g.workspace = call->workspace;
-    g.work = clv_call_thread_pool(call);
+    g.work = clv_call_task_pool_member(call);
     return clv_gemm(&g, err);
 }
 
 static clv_status packed_run(const clv_call *call, clv_error *err)
 {
     clv_gemm_args g;
-    packed_plan(&g, call->op, call->in, call->out);
-    return packed_run_plan(&g, call, err);
+    packed_precompute(&g, call->op, call->in, call->out);
+    return packed_run_precomputed(&g, call, err);
 }
 
 const clv_op_def clv_op_packed_dot = {
@@ -172,9 +172,9 @@ const clv_op_def clv_op_packed_dot = {
     .traits = &(const clv_op_traits){.is_rowwise = true,
                                      .is_product = true,
                                      .rates_of = "dot_general",
-                                     .plan_bytes = sizeof(clv_gemm_args),
-                                     .plan = packed_plan,
-                                     .run_plan = packed_run_plan},
+                                     .precomputed_bytes = sizeof(clv_gemm_args),
+                                     .precompute = packed_precompute,
+                                     .run_precomputed = packed_run_precomputed},
 };
 
 clv_value clv_prepacked_dot(clv_graph *graph, clv_value x, clv_value weights, int n_in)
@@ -241,7 +241,7 @@ static clv_status quant_run(const clv_call *call, clv_error *err)
 {
     clv_gemm_quantized_args a = quant_args(call->op, call->in, call->out);
     a.workspace = call->workspace;
-    a.work = clv_call_thread_pool(call);
+    a.work = clv_call_task_pool_member(call);
     return clv_gemm_quantized(&a, err);
 }
 

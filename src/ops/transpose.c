@@ -43,7 +43,7 @@ static clv_status transpose_run(const clv_call *call, clv_error *err)
 {
     const transpose_attrs *a = call->op->attrs;
     const clv_view *x = &call->in[0];
-    clv_transpose_box(clv_dtype_size(x->dtype), call->out[0].data, x->data, x->rank, x->shape, a->order);
+    clv_transpose_tensor(clv_dtype_size(x->dtype), call->out[0].data, x->data, x->rank, x->shape, a->order);
     return CLV_OK;
 }
 

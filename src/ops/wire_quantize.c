@@ -120,7 +120,7 @@ static void each_piece(const clv_wire_quantize_attrs *a, float *x, uint8_t *reco
 static clv_status pack_run(const clv_call *call, clv_error *err)
 {
     const clv_view *x = &call->in[0], *out = &call->out[0];
-    int64_t rows = clv_view_rows(out, 1);
+    int64_t rows = clv_view_row_count(out, 1);
     for (int64_t row = 0; row < rows; row++)
         each_piece(call->op->attrs, (float *)x->data + row * x->shape[x->rank - 1],
                    (uint8_t *)out->data + row * out->shape[out->rank - 1], out, true, false);
@@ -131,7 +131,7 @@ static clv_status unpack_run(const clv_call *call, clv_error *err)
 {
     const clv_view *x = &call->in[0], *out = &call->out[0];
     int64_t addends = x->rank > out->rank ? x->shape[0] : 1, length = x->shape[x->rank - 1];
-    int64_t rows = addends > 0 ? clv_view_rows(x, 1) / addends : 0;
+    int64_t rows = addends > 0 ? clv_view_row_count(x, 1) / addends : 0;
     for (int64_t row = 0; row < addends * rows; row++)
         each_piece(call->op->attrs, (float *)out->data + row % rows * out->shape[out->rank - 1],
                    (uint8_t *)x->data + row * length, x, false, row >= rows);

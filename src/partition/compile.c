@@ -101,11 +101,11 @@ clv_status clv_compile_options_check(const clv_compile_options *o, const char *w
 
 clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_compile_options *options, clv_error *err)
 {
-    return clv_compile_with_plans(out, graph, options, NULL, err);
+    return clv_compile_with_reshard_cache(out, graph, options, NULL, err);
 }
 
-clv_status clv_compile_with_plans(clv_program **out, const clv_graph *graph, const clv_compile_options *options,
-                                  clv_reshard_cache *reshards, clv_error *err)
+clv_status clv_compile_with_reshard_cache(clv_program **out, const clv_graph *graph, const clv_compile_options *options,
+                                          clv_reshard_cache *reshards, clv_error *err)
 {
     static const char call[] = "clv_compile";
     clv_compile_options taken;

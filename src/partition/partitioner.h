@@ -60,8 +60,8 @@ typedef struct clv_partitioner {
 clv_status clv_compile_options_check(const clv_compile_options *options, const char *what, clv_error *err);
 /* clv_compile with a cache of reshard plans that outlives the call, made for the same mesh, machine and by_bytes. NULL:
  * none. It is used by one thread at a time. */
-clv_status clv_compile_with_plans(clv_program **out, const clv_graph *graph, const clv_compile_options *options,
-                                  clv_reshard_cache *reshards, clv_error *err);
+clv_status clv_compile_with_reshard_cache(clv_program **out, const clv_graph *graph, const clv_compile_options *options,
+                                          clv_reshard_cache *reshards, clv_error *err);
 /* Prepares a partitioner that has a graph, scratch, options and cost, and may have a cache of reshard plans: an empty
  * table and caches. */
 clv_status clv_partitioner_init(clv_partitioner *p, clv_error *err);

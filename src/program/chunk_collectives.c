@@ -63,7 +63,7 @@ typedef struct chunker {
 /* The dimension of the rows: the first with more than one index on a rank; -1: none. */
 static int outermost(const clv_buffer *buffer)
 {
-    clv_type local = clv_local_type(&buffer->type, &buffer->layout);
+    clv_type local = clv_largest_shard_type(&buffer->type, &buffer->layout);
     for (int d = 0; d < local.rank; d++)
         if (local.shape[d] != 1)
             return d;
@@ -273,7 +273,7 @@ static int64_t least_extent(const clv_buffer *buffer, const clv_type *local, int
 /* Rows of a matrix in one row of a buffer, minimum over ranks. */
 static int64_t rows_in_one(const clv_buffer *buffer)
 {
-    clv_type local = clv_local_type(&buffer->type, &buffer->layout);
+    clv_type local = clv_largest_shard_type(&buffer->type, &buffer->layout);
     int64_t in_one = 1;
     for (int d = outermost(buffer) + 1; d < local.rank - 1; d++)
         in_one *= least_extent(buffer, &local, d);
@@ -316,7 +316,7 @@ static int64_t split_bytes(const chunk_group *t, const clv_program *program, con
     int64_t bytes = 0;
     for (int k = 0; k < n; k++)
         if (has_buffer(t, buffers[k]))
-            bytes += clv_shard_bytes(&program->buffers[buffers[k]].type, &program->buffers[buffers[k]].layout);
+            bytes += clv_largest_shard_bytes(&program->buffers[buffers[k]].type, &program->buffers[buffers[k]].layout);
     return bytes;
 }
 
@@ -339,7 +339,7 @@ static double chunk_seconds(const chunk_group *t, const chunker *c, int i, int n
     int strips = n > 1 ? blocks_of(&program->buffers[instruction->out[0]], t->n_rows) : 1, all = n * strips;
     work.flops /= all;
     work.bytes -= fmin(work.bytes, (double)chunks) * (all - 1) / all;
-    return strips * clv_cost_work(&rates, work);
+    return strips * clv_cost_work_seconds(&rates, work);
 }
 
 /* Seconds of the group in n chunks: link and compute work at once, except for one chunk of the other. */

@@ -21,7 +21,7 @@ static void add_axes(clv_instruction_info *info, const clv_layout *layout)
 static double elements(const clv_program *program, int buffer)
 {
     const clv_buffer *b = &program->buffers[buffer];
-    clv_type local = clv_local_type(&b->type, &b->layout);
+    clv_type local = clv_largest_shard_type(&b->type, &b->layout);
     return (double)clv_type_elems(&local);
 }
 

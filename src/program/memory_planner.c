@@ -16,7 +16,7 @@ static int64_t exact_bytes(const clv_type *type, const clv_layout *layout)
     return clv_layout_max_elems(layout, type->shape) * (int64_t)clv_dtype_size(type->dtype);
 }
 
-int64_t clv_shard_bytes(const clv_type *type, const clv_layout *layout)
+int64_t clv_largest_shard_bytes(const clv_type *type, const clv_layout *layout)
 {
     return clv_buffer_aligned_bytes(exact_bytes(type, layout));
 }
@@ -37,7 +37,7 @@ static void find_lifetimes(clv_program *program)
         bool lasting = buffer->kind != CLV_BUFFER_TEMP;
         buffer->first = lasting ? -1 : program->n_instructions;
         buffer->last = buffer->kind == CLV_BUFFER_STATE ? program->n_instructions : -1;
-        buffer->bytes = clv_shard_bytes(&buffer->type, &buffer->layout);
+        buffer->bytes = clv_largest_shard_bytes(&buffer->type, &buffer->layout);
         buffer->in_flight_until = 0;
     }
     for (int i = 0; i < program->n_instructions; i++) {
@@ -54,7 +54,7 @@ static void find_lifetimes(clv_program *program)
     for (int o = 0; o < program->n_outputs; o++)
         program->buffers[program->outputs[o].buffer].last = program->n_instructions;
     for (int b = 0; b < program->n_buffers; b++) { /* memory lives as long as any view of it */
-        clv_buffer *root = &program->buffers[clv_program_root(program, b)];
+        clv_buffer *root = &program->buffers[clv_program_owning_buffer(program, b)];
         root->first = program->buffers[b].first < root->first ? program->buffers[b].first : root->first;
         root->last = program->buffers[b].last > root->last ? program->buffers[b].last : root->last;
         root->in_flight_until = program->buffers[b].in_flight_until > root->in_flight_until
@@ -82,7 +82,7 @@ static bool may_reuse_in_place(const clv_program *program, int i, int k, int r)
     int from = instruction->in[k], to = instruction->out[r];
     if (from < 0 || program->buffers[to].shares_with >= 0 || program->buffers[to].kind != CLV_BUFFER_TEMP)
         return false;
-    const clv_buffer *root = &program->buffers[clv_program_root(program, from)];
+    const clv_buffer *root = &program->buffers[clv_program_owning_buffer(program, from)];
     int64_t to_bytes = exact_bytes(&program->buffers[to].type, &program->buffers[to].layout);
     if (root->kind != CLV_BUFFER_TEMP || to_bytes > root->bytes || root->last > i || root->in_flight_until > i ||
         exact_bytes(&program->buffers[from].type, &program->buffers[from].layout) != to_bytes ||
@@ -100,7 +100,7 @@ static void reuse_in_place(clv_program *program)
             if (k < 0 || k >= instruction->n_in || !may_reuse_in_place(program, i, k, r))
                 continue;
             clv_buffer *out = &program->buffers[instruction->out[r]];
-            clv_buffer *root = &program->buffers[clv_program_root(program, instruction->in[k])];
+            clv_buffer *root = &program->buffers[clv_program_owning_buffer(program, instruction->in[k])];
             out->shares_with = (int)(root - program->buffers);
             root->last = out->last > root->last ? out->last : root->last;
             root->in_flight_until =
@@ -425,7 +425,7 @@ clv_status clv_program_plan_region(clv_region_plan *out, const clv_program *prog
                             ? place_pieces(&plan, program, guard, err)
                             : clv_fail_memory(err, "the memory plan", (size_t)program->n_buffers * sizeof *plan.buffer);
     for (int b = 0; status == CLV_OK && b < program->n_buffers; b++)
-        plan.buffer[b] = plan.buffer[clv_program_root(program, b)];
+        plan.buffer[b] = plan.buffer[clv_program_owning_buffer(program, b)];
     if (status != CLV_OK) {
         clv_region_plan_free(&plan);
         return status;
@@ -441,7 +441,7 @@ clv_status clv_program_plan_memory(clv_program *program, clv_error *err)
     reuse_in_place(program);
     for (int b = 0; b < program->n_buffers; b++) /* a chunk lives as long as the whole */
         if (program->buffers[b].is_chunk)
-            program->buffers[b].last = program->buffers[clv_program_root(program, b)].last;
+            program->buffers[b].last = program->buffers[clv_program_owning_buffer(program, b)].last;
     for (int i = 0; i < program->n_instructions; i++)
         program->instructions[i].workspace_bytes = clv_buffer_aligned_bytes(program->instructions[i].workspace_bytes);
     CLV_TRY(check_total(program, err));

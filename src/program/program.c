@@ -15,7 +15,7 @@ void clv_program_free(clv_program *program)
     free(program);
 }
 
-clv_status clv_program_find_group(int *out, clv_program *program, const clv_reshard_step *step, clv_error *err)
+clv_status clv_program_find_or_add_group(int *out, clv_program *program, const clv_reshard_step *step, clv_error *err)
 {
     size_t bytes = (size_t)step->n_axes * sizeof *step->axes;
     const bool sends = step->kind == CLV_STEP_SEND;
@@ -151,7 +151,7 @@ clv_status clv_program_collective(const clv_program *program, int i, clv_collect
     return clv_struct_copy_out(out, sizeof collective, sizeof collective, &collective, __func__, err);
 }
 
-clv_type clv_local_type(const clv_type *type, const clv_layout *layout)
+clv_type clv_largest_shard_type(const clv_type *type, const clv_layout *layout)
 {
     clv_type local = *type;
     for (int d = 0; d < type->rank; d++) {
@@ -161,7 +161,7 @@ clv_type clv_local_type(const clv_type *type, const clv_layout *layout)
     return local;
 }
 
-int clv_program_root(const clv_program *program, int b)
+int clv_program_owning_buffer(const clv_program *program, int b)
 {
     while (program->buffers[b].shares_with >= 0)
         b = program->buffers[b].shares_with;
@@ -190,7 +190,7 @@ clv_buffer_range clv_program_chunk_strips(const clv_program *program, int b)
 
 clv_buffer_range clv_program_buffer_range(const clv_program *program, int b)
 {
-    int root = clv_program_root(program, b);
+    int root = clv_program_owning_buffer(program, b);
     const clv_buffer *holds = &program->buffers[root];
     if (holds->n_chunks == 0)
         return (clv_buffer_range){root, 1, 1};
@@ -232,9 +232,10 @@ int64_t clv_program_shard_offset(const clv_program *program, int b, int64_t rank
 
 bool clv_program_is_sole_operand(const clv_program *program, const clv_instruction *instruction, int k)
 {
-    int root = clv_program_root(program, instruction->in[k]);
+    int root = clv_program_owning_buffer(program, instruction->in[k]);
     for (int other = 0; other < instruction->n_in; other++)
-        if (other != k && instruction->in[other] >= 0 && clv_program_root(program, instruction->in[other]) == root)
+        if (other != k && instruction->in[other] >= 0 &&
+            clv_program_owning_buffer(program, instruction->in[other]) == root)
             return false;
     return true;
 }
@@ -252,7 +253,7 @@ static void describe_result(clv_text *t, const clv_instruction *made, int result
 
 void clv_buffer_describe(char *out, size_t size, const clv_program *program, int b)
 {
-    const clv_buffer *buffer = &program->buffers[b], *root = &program->buffers[clv_program_root(program, b)];
+    const clv_buffer *buffer = &program->buffers[b], *root = &program->buffers[clv_program_owning_buffer(program, b)];
     clv_text t = {.out = out, .size = size};
     if (buffer->kind != CLV_BUFFER_TEMP)
         clv_text_add(&t, "%s '%s'", buffer->kind == CLV_BUFFER_STATE ? "state" : "input", buffer->name);

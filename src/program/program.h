@@ -136,7 +136,7 @@ int64_t clv_program_stage_region_bytes(const clv_program *program, int stage);
 clv_status clv_program_stage_memory(clv_memory *out, const clv_program *program, int stage, clv_error *err);
 
 /* The type of the largest shard. */
-clv_type clv_local_type(const clv_type *type, const clv_layout *layout);
+clv_type clv_largest_shard_type(const clv_type *type, const clv_layout *layout);
 
 /* Describes a buffer for messages: "state 'w'", "result 1 of layers.0.attention.attention (output 'lse')"; truncates.
  * */
@@ -155,7 +155,7 @@ static inline int clv_program_unchunked(const clv_program *program, int b)
 }
 
 /* The buffer that owns the memory of b. */
-int clv_program_root(const clv_program *program, int b);
+int clv_program_owning_buffer(const clv_program *program, int b);
 
 /* n buffers, from `first` on, at distance `stride`. */
 typedef struct clv_buffer_range {
@@ -175,7 +175,7 @@ bool clv_program_is_strided_chunk(const clv_program *program, int b);
 clv_buffer_range clv_program_chunk_strips(const clv_program *program, int b);
 
 /* The group of a collective, added if it is new; -1 for a step that is local. */
-clv_status clv_program_find_group(int *out, clv_program *program, const clv_reshard_step *step, clv_error *err);
+clv_status clv_program_find_or_add_group(int *out, clv_program *program, const clv_reshard_step *step, clv_error *err);
 /* Whether no other operand of the instruction shares the memory of operand k: only then may a result reuse it. */
 bool clv_program_is_sole_operand(const clv_program *program, const clv_instruction *instruction, int k);
 
@@ -258,7 +258,7 @@ clv_status clv_program_chunk_collectives(clv_program *out, bool *any, const clv_
 clv_status clv_program_plan_memory(clv_program *program, clv_error *err);
 
 /* Bytes that hold the largest shard, as they are allocated. */
-int64_t clv_shard_bytes(const clv_type *type, const clv_layout *layout);
+int64_t clv_largest_shard_bytes(const clv_type *type, const clv_layout *layout);
 
 /* Offsets of buffers and workspaces in a region. */
 typedef struct clv_region_plan {

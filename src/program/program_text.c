@@ -23,7 +23,7 @@ static void put_place(clv_text *t, const clv_program *program, int b)
 {
     const clv_buffer *buffer = &program->buffers[b];
     if (buffer->shares_with >= 0)
-        clv_text_add(t, " = %%%d", clv_program_root(program, b));
+        clv_text_add(t, " = %%%d", clv_program_owning_buffer(program, b));
     else
         clv_text_add(t, " @%lld", (long long)buffer->offset);
 }

@@ -1,7 +1,7 @@
-/* import_control.c - calls, loops and barriers: what an op contains is built in its place.
+/* import_control.c - imports calls, loops and barriers: builds what such an op contains in its place.
  *
- * A while loop is unrolled: its counter is known at each turn (evaluate.c), and with it whether there is another one.
- */
+ * A while loop is unrolled: its counter is known at each turn (import_evaluate.c), and with it whether there is another
+ * one. */
 #include <string.h>
 
 #include "programs/importer.h"

@@ -1,4 +1,4 @@
-/* import_elementwise.c - StableHLO's elementwise ops: a row each. */
+/* import_elementwise.c - imports StableHLO's elementwise ops: a row of the table each. */
 #include <string.h>
 
 #include "programs/importer.h"

@@ -1,4 +1,4 @@
-/* import_index.c - StableHLO's ops that index: gather and scatter, dynamic slices and their updates.
+/* import_index.c - imports StableHLO's ops that index: gather and scatter, dynamic slices and their updates.
  *
  * Embeddings and their gradients are recognised, as the graph's ops for them split tables by vocabulary. Slices whose
  * starts are known, as in an unrolled loop, become plain ones.

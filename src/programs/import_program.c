@@ -97,7 +97,7 @@ static clv_status count_ops(clv_import *p, const mlir_region *region, clv_error 
         if (at == p->n_kinds) {
             if (clv_arena_grow(p->module->arena, &p->kinds, &p->kind_capacity, p->n_kinds, sizeof *p->kinds) != 0)
                 return clv_fail_memory(err, "a program", sizeof *p->kinds);
-            p->kinds[p->n_kinds++] = (clv_import_op_info){
+            p->kinds[p->n_kinds++] = (clv_import_op_kind_info){
                 .name = op->name, .supported = importer_find(op->name) != NULL, .line = op->at.line};
         }
         p->kinds[at].count++;
@@ -115,7 +115,7 @@ static clv_status count_ops(clv_import *p, const mlir_region *region, clv_error 
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const clv_import_op_info *)a)->name, ((const clv_import_op_info *)b)->name);
+    return strcmp(((const clv_import_op_kind_info *)a)->name, ((const clv_import_op_kind_info *)b)->name);
 }
 
 /* Takes the module, also on failure. */
@@ -212,9 +212,10 @@ bool clv_import_mesh(const clv_import *p, clv_mesh *out)
     return most != NULL;
 }
 
-clv_status clv_import_port(const clv_import *p, int i, clv_import_port_info *out, clv_error *err)
+clv_status clv_import_argument_or_result(const clv_import *p, int i, clv_import_argument_or_result_info *out,
+                                         clv_error *err)
 {
-    clv_import_port_info info = {0};
+    clv_import_argument_or_result_info info = {0};
     CLV_TRY(clv_require(p && out && i >= 0, __func__, "a program, out, or an index below 0", err));
     int at = 0;
     for (int left = i; at < p->n_ports; at++) /* what becomes state is no result */
@@ -222,21 +223,22 @@ clv_status clv_import_port(const clv_import *p, int i, clv_import_port_info *out
             break;
     if (at < p->n_ports) {
         const import_port *from = &p->ports[at];
-        info = (clv_import_port_info){.name = from->name,
-                                      .is_result = from->is_result,
-                                      .type = from->of->type.tensor,
-                                      .sharding = from->layout ? from->layout : from->sharding,
-                                      .line = from->of->type.at.line,
-                                      .is_state = from->of->weight && !from->of->constant,
-                                      .is_constant = from->of->constant,
-                                      .same_as = from->of->same ? p->ports[from->of->same - 1].name : NULL};
+        info =
+            (clv_import_argument_or_result_info){.name = from->name,
+                                                 .is_result = from->is_result,
+                                                 .type = from->of->type.tensor,
+                                                 .sharding = from->layout ? from->layout : from->sharding,
+                                                 .line = from->of->type.at.line,
+                                                 .is_state = from->of->weight && !from->of->constant,
+                                                 .is_constant = from->of->constant,
+                                                 .same_as = from->of->same ? p->ports[from->of->same - 1].name : NULL};
     }
     return clv_struct_copy_out(out, sizeof info, sizeof info, &info, __func__, err);
 }
 
-clv_status clv_import_op(const clv_import *p, int i, clv_import_op_info *out, clv_error *err)
+clv_status clv_import_op_kind(const clv_import *p, int i, clv_import_op_kind_info *out, clv_error *err)
 {
-    clv_import_op_info info = {0};
+    clv_import_op_kind_info info = {0};
     CLV_TRY(clv_require(p && out && i >= 0, __func__, "a program, out, or an index below 0", err));
     if (i < p->n_kinds)
         info = p->kinds[i];
@@ -280,8 +282,8 @@ clv_status import_keep_constant(clv_import *p, const literal *known, const clv_t
     return CLV_OK;
 }
 
-clv_status clv_import_constant(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,
-                               int *known, clv_error *err)
+clv_status clv_import_state_source(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,
+                                   int *known, clv_error *err)
 {
     const clv_import *p = arg;
     for (int i = 0; i < p->main->n_args; i++) {

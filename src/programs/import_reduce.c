@@ -1,4 +1,4 @@
-/* import_reduce.c - StableHLO's products and reductions. */
+/* import_reduce.c - imports StableHLO's matrix products and reductions. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

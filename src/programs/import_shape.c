@@ -1,4 +1,5 @@
-/* import_shape.c - StableHLO's constants and ops that move elements: broadcast, reshape, transpose, slice, pad... */
+/* import_shape.c - imports StableHLO's constants and ops that move elements: broadcast, reshape, transpose, slice,
+ * pad... */
 #include <string.h>
 
 #include "programs/importer.h"

@@ -1,4 +1,4 @@
-/* import_sharding.c - Shardy's shardings as layouts: of arguments, results and constraints. */
+/* import_sharding.c - reads Shardy's shardings of arguments, results and constraints as layouts. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* import_value.c - values of the importer: literals, repeated elements, attributes as integers. */
+/* import_value.c - makes values of the graph for the importer: literals, repeated elements, attributes as integers. */
 #include <string.h>
 
 #include "base/text/c_locale.h"

@@ -1,7 +1,7 @@
 /* importer.h - the importer's state, and what its files share: values of the text as values of a graph.
  *
  * Each op of StableHLO is a row of a table (importer_find): a function that builds ops of the graph. Elements that are
- * known (constants, counters of loops) are computed at once, by the kernels of these ops (evaluate.c).
+ * known (constants, counters of loops) are computed at once, by the kernels of these ops (import_evaluate.c).
  */
 #pragma once
 
@@ -81,7 +81,7 @@ struct clv_import {
     const mlir_function *main;
     int n_ports, n_kinds, kind_capacity;
     import_port *ports;
-    clv_import_op_info *kinds;
+    clv_import_op_kind_info *kinds;
     clv_mesh layout_mesh; /* of clv_import_layouts; no axes: none */
     int n_constants, constant_capacity;
     kept_constant *constants; /* by id */
@@ -171,10 +171,10 @@ clv_status literal_new(literal **out, importer *im, const void *data, bool splat
 
 /* Whether a value of this type may be computed while it is known; counts its bytes. */
 bool import_may_know(importer *im, const clv_type *type);
-/* Keeps a literal that is no splat for clv_import_constant; the first of its id. */
+/* Keeps a literal that is no splat for clv_import_state_source; the first of its id. */
 clv_status import_keep_constant(clv_import *program, const literal *known, const clv_type *type, clv_error *err);
 
-/* Computes results of known operands (evaluate.c). splats: on one element each. */
+/* Computes results of known operands (import_evaluate.c). splats: on one element each. */
 clv_status import_evaluate(importer *im, const mlir_op *op, const imported *in, bool splats, imported *out,
                            clv_error *err);
 

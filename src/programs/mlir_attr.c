@@ -1,4 +1,4 @@
-/* mlir_attr.c - attributes and types of StableHLO text. */
+/* mlir_attr.c - parses attributes and types of StableHLO text. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

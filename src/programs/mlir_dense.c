@@ -1,4 +1,4 @@
-/* mlir_dense.c - dense literals: numbers, nested lists, and the bytes in hex that MLIR prints of large ones. */
+/* mlir_dense.c - parses dense literals: numbers, nested lists, and the bytes in hex that MLIR prints of large ones. */
 #include <stdlib.h>
 #include <string.h>
 

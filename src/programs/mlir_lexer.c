@@ -1,4 +1,4 @@
-/* mlir_lexer.c - tokens of StableHLO text, with line and column. */
+/* mlir_lexer.c - splits StableHLO text into tokens, with line and column. */
 #include "programs/mlir_lexer.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* mlir_lexer.h - tokens of StableHLO text. */
+/* mlir_lexer.h - splits StableHLO text into tokens. */
 #pragma once
 
 #include "programs/mlir.h"

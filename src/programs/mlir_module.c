@@ -1,4 +1,5 @@
-/* mlir_module.c - a module of StableHLO text: failures with a place, and finding things by name. */
+/* mlir_module.c - finds functions, ops and attributes of parsed StableHLO text by name, and reports failures with their
+ * place. */
 #include <stdarg.h>
 #include <string.h>
 

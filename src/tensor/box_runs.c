@@ -99,7 +99,7 @@ clv_shard clv_box_whole(int rank, const int64_t *shape)
     return box;
 }
 
-int64_t clv_box_elems(int rank, const int64_t *shape)
+int64_t clv_shape_elems(int rank, const int64_t *shape)
 {
     int64_t elems = 1;
 

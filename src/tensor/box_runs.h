@@ -43,6 +43,6 @@ bool clv_box_next_in_range(clv_shard *box, int64_t *first, int64_t last, int ran
 /* Returns whether 0 <= lo <= hi <= shape in each of `rank` dimensions of the box. */
 bool clv_box_within(const clv_shard *box, int rank, const int64_t *shape);
 /* Returns the elements of a shape, whose product must not overflow. */
-int64_t clv_box_elems(int rank, const int64_t *shape);
+int64_t clv_shape_elems(int rank, const int64_t *shape);
 /* Returns the box of all elements. */
 clv_shard clv_box_whole(int rank, const int64_t *shape);

@@ -75,7 +75,7 @@ static clv_status read_subaxis(reader *r, clv_error *err)
     const char *name = scan->text + start;
     if (!starts_name(scan))
         return clv_scan_fail(scan, start, CLV_ESYNTAX, err, "expected an axis name");
-    int axis = clv_mesh_find_name(r->mesh, name, end - start);
+    int axis = clv_mesh_find_axis_or_negative(r->mesh, name, end - start);
     if (axis < 0) {
         char names[CLV_MESH_TEXT];
         clv_mesh_names(names, sizeof names, r->mesh);
@@ -176,7 +176,7 @@ static clv_status read_stages(reader *r, clv_error *err)
     uint32_t stages = 0;
     clv_scan_skip_spaces(scan);
     const int start = scan->at, end = name_end(scan);
-    const int axis = clv_mesh_find_name(r->mesh, scan->text + start, end - start);
+    const int axis = clv_mesh_find_axis_or_negative(r->mesh, scan->text + start, end - start);
     if (axis < 0)
         return clv_scan_fail(scan, start, CLV_EAXIS, err, "expected the axis of stages");
     scan->at = end;

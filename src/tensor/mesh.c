@@ -22,7 +22,7 @@ static bool has_axes(const clv_mesh *mesh)
     return mesh->n_axes >= 0 && mesh->n_axes <= CLV_MAX_AXES;
 }
 
-int clv_mesh_find_name(const clv_mesh *mesh, const char *name, int length)
+int clv_mesh_find_axis_or_negative(const clv_mesh *mesh, const char *name, int length)
 {
     for (int i = 0; i < mesh->n_axes; i++)
         if (strncmp(mesh->axis[i].name, name, (size_t)length) == 0 && mesh->axis[i].name[length] == '\0')
@@ -41,7 +41,7 @@ static clv_status parse_axis(clv_mesh *mesh, clv_scanner *scan, clv_error *err)
     if (length >= CLV_AXIS_NAME_SIZE)
         return clv_scan_fail(scan, start, CLV_ELIMIT, err, "an axis name has at most %d characters",
                              CLV_AXIS_NAME_SIZE - 1);
-    if (clv_mesh_find_name(mesh, name, length) >= 0)
+    if (clv_mesh_find_axis_or_negative(mesh, name, length) >= 0)
         return clv_scan_fail(scan, start, CLV_EAXIS, err, "axis '%.*s' is named twice", length, name);
     if (mesh->n_axes == CLV_MAX_AXES)
         return clv_scan_fail(scan, start, CLV_ELIMIT, err, "a mesh has at most %d axes", CLV_MAX_AXES);
@@ -106,7 +106,7 @@ clv_status clv_mesh_check(const clv_mesh *mesh, clv_error *err)
         if (length == 0 || axis->name[length] != '\0')
             return clv_fail(err, CLV_ESYNTAX,
                             "mesh: '%s' is not an axis name; valid: a letter, then letters, digits, _", axis->name);
-        if (clv_mesh_find_name(mesh, axis->name, length) != i)
+        if (clv_mesh_find_axis_or_negative(mesh, axis->name, length) != i)
             return clv_fail(err, CLV_EAXIS, "mesh: axis '%s' is named twice", axis->name);
         if (axis->size < 1)
             return clv_fail(err, CLV_EINVAL, "mesh: axis '%s' has size %lld; sizes are at least 1", axis->name,
@@ -154,7 +154,7 @@ clv_status clv_mesh_find(int *out, const clv_mesh *mesh, const char *name, clv_e
     CLV_TRY(clv_require(out && mesh && name, __func__, "out, mesh and name", err));
     CLV_TRY(clv_mesh_check(mesh, err));
     size_t length = strlen(name);
-    int found = length < CLV_AXIS_NAME_SIZE ? clv_mesh_find_name(mesh, name, (int)length) : -1;
+    int found = length < CLV_AXIS_NAME_SIZE ? clv_mesh_find_axis_or_negative(mesh, name, (int)length) : -1;
     if (found < 0) {
         char names[CLV_MESH_TEXT];
         clv_mesh_names(names, sizeof names, mesh);

@@ -46,4 +46,4 @@ const char *clv_text_to_arena(clv_arena *arena, clv_text_writer *write, const vo
 
 /* In mesh.c. Lists the axis names for a message, "x, y" or "none"; finds an axis by a name of given length, or -1. */
 void clv_mesh_names(char *out, size_t size, const clv_mesh *mesh);
-int clv_mesh_find_name(const clv_mesh *mesh, const char *name, int length);
+int clv_mesh_find_axis_or_negative(const clv_mesh *mesh, const char *name, int length);

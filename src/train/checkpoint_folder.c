@@ -109,12 +109,12 @@ void clv_checkpoint_folder_prune(const char *folder, int64_t saved_step, const c
             continue;
         status = clv_checkpoint_folder_path(path, folder, list.steps[i], NULL);
         if (status == CLV_OK)
-            status = clv_temporary_discard_folder(path, NULL);
+            status = clv_folder_remove_atomically(path, NULL);
     }
     free(list.steps);
 }
 
-clv_status clv_checkpoint_folder_check_newest(const clv_trainer *t, const char *folder, clv_error *err)
+clv_status clv_checkpoint_folder_check_newest_is_ours(const clv_trainer *t, const char *folder, clv_error *err)
 {
     char path[CLV_PATH_SIZE];
     clv_checkpoint_list list = {0};

@@ -26,7 +26,7 @@ clv_checkpoint_identity clv_checkpoint_identity_of(const char *path, int64_t ste
 void clv_checkpoint_folder_remove_stale(const char *folder);
 /* Fails with CLV_EEXIST if the folder has a newer checkpoint of another run, as a later resume would load that one. A
  * damaged one that could not be renamed is no reason: resuming skips it again. */
-clv_status clv_checkpoint_folder_check_newest(const clv_trainer *trainer, const char *folder, clv_error *err);
+clv_status clv_checkpoint_folder_check_newest_is_ours(const clv_trainer *trainer, const char *folder, clv_error *err);
 clv_status clv_checkpoint_folder_set_latest(const char *folder, int64_t step, clv_error *err);
 
 /* Which checkpoints of a folder are kept: clv_trainer_checkpoint_options. */

@@ -33,8 +33,8 @@ static clv_status agree_on_read_result(const clv_trainer *t, clv_status status, 
                                     err);
     for (int r = 0; met == CLV_OK && r < ranks; r++)
         if (all[r].status != CLV_OK &&
-            (found->status == CLV_OK || (clv_trainer_state_is_damaged((clv_status)found->status) &&
-                                         !clv_trainer_state_is_damaged((clv_status)all[r].status))))
+            (found->status == CLV_OK || (clv_trainer_state_status_is_damage((clv_status)found->status) &&
+                                         !clv_trainer_state_status_is_damage((clv_status)all[r].status))))
             found = &all[r];
     if (met == CLV_OK && found->status != CLV_OK) {
         met = (clv_status)found->status;
@@ -48,7 +48,7 @@ static clv_status rename_damaged(const char *path, clv_error *err)
 {
     char aside[CLV_PATH_SIZE + sizeof ".damaged"];
     snprintf(aside, sizeof aside, "%s.damaged", path);
-    CLV_TRY(clv_temporary_discard_folder(aside, err));
+    CLV_TRY(clv_folder_remove_atomically(aside, err));
     return rename(path, aside) == 0 ? CLV_OK : clv_fail_errno(err, "rename to", aside);
 }
 
@@ -108,7 +108,7 @@ static clv_status resume(clv_trainer *t, const char *folder, const clv_checkpoin
             rename_all_damaged(t, folder, list->steps, result->damaged, &result->damage);
             return CLV_OK;
         }
-        if (!clv_trainer_state_is_damaged(status)) {
+        if (!clv_trainer_state_status_is_damage(status)) {
             if (err && err->code == CLV_OK)
                 *err = why;
             return status;

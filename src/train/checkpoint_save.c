@@ -133,9 +133,9 @@ static clv_status create_folder(clv_atomic_folder *out, const clv_trainer *t, co
 {
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         return clv_fail_errno(err, "make the folder", folder);
-    CLV_TRY(clv_checkpoint_folder_check_newest(t, folder, err));
+    CLV_TRY(clv_checkpoint_folder_check_newest_is_ours(t, folder, err));
     clv_checkpoint_folder_remove_stale(folder);
-    return clv_atomic_folder_replace(out, path, err);
+    return clv_atomic_folder_open_replacing(out, path, err);
 }
 
 static clv_status prepare_folder(clv_checkpoint_save *s, clv_error *err)
@@ -146,7 +146,7 @@ static clv_status prepare_folder(clv_checkpoint_save *s, clv_error *err)
     if (clv_session_is_root(t->session))
         status = create_folder(&s->new_folder, t, s->folder, s->path, err);
     if (s->new_folder.temporary)
-        number = clv_temporary_id(s->new_folder.temporary);
+        number = clv_temporary_number(s->new_folder.temporary);
     CLV_TRY(clv_session_agree(t->session, save_label, status, number, &number, err));
     snprintf(s->temporary, sizeof s->temporary, "%s.tmp-%lld", s->path, (long long)number);
     return clv_trainer_state_writer_begin(&s->state, t, s->temporary, err);

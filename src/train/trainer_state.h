@@ -35,9 +35,9 @@ bool clv_trainer_state_is_saved(const void *trainer, const char *name);
 /* ---- trainer_state_read.c ---- */
 
 /* Loads a folder into the ranks of this process, without communication. A failure is damage or not:
- * clv_trainer_state_is_damaged. */
+ * clv_trainer_state_status_is_damage. */
 clv_status clv_trainer_state_read(clv_trainer *trainer, const char *folder, clv_error *err);
-bool clv_trainer_state_is_damaged(clv_status status);
+bool clv_trainer_state_status_is_damage(clv_status status);
 
 /* ---- trainer_state.c: names and checks that both share ---- */
 

@@ -10,7 +10,7 @@
 #include "train/trainer_state.h"
 
 /* CLV_EIO may be temporary (too many open files, a server that does not answer) and is no damage. */
-bool clv_trainer_state_is_damaged(clv_status status)
+bool clv_trainer_state_status_is_damage(clv_status status)
 {
     return status == CLV_EFORMAT || status == CLV_ENOTFOUND || status == CLV_ELIMIT;
 }

@@ -60,10 +60,10 @@ static void sleep_for(int ms)
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
 }
 
-static void stop(const clv_plan *plan)
+static void stop(const clv_prepared_collective *prepared)
 {
-    const clv_world *world = plan->comm->world;
-    for (int ms = 0; ms < STOP_MS && !clv_world_failed(world, NULL); ms += 2)
+    const clv_world *world = prepared->comm->world;
+    for (int ms = 0; ms < STOP_MS && !clv_world_has_failed(world, NULL); ms += 2)
         sleep_for(2);
 }
 
@@ -80,76 +80,77 @@ static void freeze(int ms)
 }
 
 /* What prepared collectives of every transport begin with. */
-typedef struct any_plan {
-    clv_plan base;
+typedef struct any_prepared_collective {
+    clv_prepared_collective base;
     clv_collective_desc desc;
-} any_plan;
+} any_prepared_collective;
 
-static clv_status with_header(const clv_transport *transport, clv_plan *plan, void *staging, clv_error *err)
+static clv_status with_header(const clv_transport *transport, clv_prepared_collective *prepared, void *staging,
+                              clv_error *err)
 {
-    any_plan *any = (any_plan *)plan;
+    any_prepared_collective *any = (any_prepared_collective *)prepared;
     bool is_mpi = strcmp(transport->name, "mpi") == 0;
-    clv_plan *inside = is_mpi ? ((clv_mpi_plan *)plan)->threads : NULL;
+    clv_prepared_collective *inside = is_mpi ? ((clv_mpi_prepared_collective *)prepared)->threads : NULL;
     if (inside)
-        any = (any_plan *)inside;
+        any = (any_prepared_collective *)inside;
     any->desc.tag ^= 0x10000; /* stays so: the world fails by it */
-    return transport->start(plan, staging, err);
+    return transport->start(prepared, staging, err);
 }
 
 /* The message to be hit, from `which` on: to another rank, and one of elements where it is to be shorter. -1: none. */
-static int mailbox_target(const mailbox_plan *plan, bool shorter)
+static int mailbox_target(const mailbox_prepared_collective *prepared, bool shorter)
 {
-    for (int k = 0; k < plan->all_sends; k++) {
-        int at = (now.told.which + k) % plan->all_sends;
-        const part *p = &plan->sends[at];
-        if (plan->base.group->ranks[p->move.peer] != plan->base.comm->rank &&
-            (!shorter || (at < plan->n_sends && p->move.box.rank > 0)))
+    for (int k = 0; k < prepared->all_sends; k++) {
+        int at = (now.told.which + k) % prepared->all_sends;
+        const part *p = &prepared->sends[at];
+        if (prepared->base.group->ranks[p->move.peer] != prepared->base.comm->rank &&
+            (!shorter || (at < prepared->n_sends && p->move.box.rank > 0)))
             return at;
     }
     return -1;
 }
 
 /* Of a message that is not sent, or is shorter. CLV_OK and *done where the step has one. */
-static clv_status mailbox_message(bool *done, clv_plan *base, void *staging, clv_error *err)
+static clv_status mailbox_message(bool *done, clv_prepared_collective *base, void *staging, clv_error *err)
 {
-    mailbox_plan *plan = (mailbox_plan *)base;
+    mailbox_prepared_collective *prepared = (mailbox_prepared_collective *)base;
     bool shorter = now.told.kind == FAULT_LENGTH;
-    int at = mailbox_target(plan, shorter);
+    int at = mailbox_target(prepared, shorter);
     if (at < 0)
         return CLV_OK;
-    part kept = plan->sends[at];
+    part kept = prepared->sends[at];
     if (shorter)
-        plan->sends[at].move.box.hi[0]--;
+        prepared->sends[at].move.box.hi[0]--;
     else
-        plan->sends[at] = plan->sends[--plan->all_sends];
+        prepared->sends[at] = prepared->sends[--prepared->all_sends];
     *done = true;
     clv_status status = mailbox_transport.start(base, staging, err);
     if (!shorter)
-        plan->sends[plan->all_sends++] = plan->sends[at];
-    plan->sends[at] = kept;
+        prepared->sends[prepared->all_sends++] = prepared->sends[at];
+    prepared->sends[at] = kept;
     return status;
 }
 
 /* Of a card only its length can be damaged. */
-static clv_status mpi_card(bool *done, clv_mpi_plan *plan, void *staging, clv_error *err)
+static clv_status mpi_card(bool *done, clv_mpi_prepared_collective *prepared, void *staging, clv_error *err)
 {
-    clv_shm_member *mine = &plan->shm.members[plan->base.group->me];
+    clv_shm_member *mine = &prepared->shm.members[prepared->base.group->me];
     if (now.told.kind != FAULT_LENGTH)
         return CLV_OK;
     mine->bytes -= 4;
-    clv_status status = clv_mpi_transport.start(&plan->base, staging, err);
+    clv_status status = clv_mpi_transport.start(&prepared->base, staging, err);
     mine->bytes += 4;
     *done = true;
     return status;
 }
 
-static clv_status mpi_message(bool *done, clv_plan *base, void *staging, clv_error *err)
+static clv_status mpi_message(bool *done, clv_prepared_collective *base, void *staging, clv_error *err)
 {
-    clv_mpi_plan *plan = (clv_mpi_plan *)base;
-    clv_mpi_phase *ph = &plan->phases[0];
-    if (plan->shm.in_slots)
-        return mpi_card(done, plan, staging, err);
-    if (plan->threads || ph->n_sends == 0)
+    clv_mpi_prepared_collective *prepared = (clv_mpi_prepared_collective *)base;
+    clv_mpi_phase *ph = &prepared->phases[0];
+    if (prepared->shm.in_slots)
+        return mpi_card(done, prepared, staging, err);
+    if (prepared->threads || ph->n_sends == 0)
         return CLV_OK;
     clv_mpi_message *last = &ph->sends[ph->n_sends - 1];
     bool shorter = now.told.kind == FAULT_LENGTH;
@@ -165,28 +166,29 @@ static clv_status mpi_message(bool *done, clv_plan *base, void *staging, clv_err
 }
 
 /* Returns whether the step was started here. */
-static bool strike(clv_status *status, const clv_transport *transport, clv_plan *plan, void *staging, clv_error *err)
+static bool strike(clv_status *status, const clv_transport *transport, clv_prepared_collective *prepared, void *staging,
+                   clv_error *err)
 {
     const fault *f = &now.told;
     bool done = false;
-    atomic_store(&now.members, plan->group->n);
+    atomic_store(&now.members, prepared->group->n);
     switch (f->kind) {
     case FAULT_DELAY:
         sleep_for(f->ms);
         break;
     case FAULT_STOP:
-        stop(plan);
+        stop(prepared);
         break;
     case FAULT_HEADER:
-        *status = with_header(transport, plan, staging, err);
+        *status = with_header(transport, prepared, staging, err);
         done = true;
         break;
     case FAULT_DROP:
     case FAULT_LENGTH:
         if (strcmp(transport->name, "mailbox") == 0)
-            *status = mailbox_message(&done, plan, staging, err);
+            *status = mailbox_message(&done, prepared, staging, err);
         else if (strcmp(transport->name, "mpi") == 0)
-            *status = mpi_message(&done, plan, staging, err);
+            *status = mpi_message(&done, prepared, staging, err);
         if (!done)
             return false;
         break;
@@ -204,38 +206,39 @@ static bool strike(clv_status *status, const clv_transport *transport, clv_plan 
 }
 
 /* One that finds nothing to do in its step is left to a later one. */
-static clv_status faulty_start(const clv_transport *transport, clv_plan *plan, void *staging, clv_error *err)
+static clv_status faulty_start(const clv_transport *transport, clv_prepared_collective *prepared, void *staging,
+                               clv_error *err)
 {
-    int rank = plan->comm->rank;
+    int rank = prepared->comm->rank;
     clv_status status = CLV_OK;
     if (!atomic_load(&now.armed))
-        return transport->start(plan, staging, err);
+        return transport->start(prepared, staging, err);
     int step = atomic_fetch_add(&now.steps[rank], 1);
     bool due = now.told.kind != FAULT_NONE && rank == now.told.rank && step >= now.told.step &&
-               !atomic_load(&now.struck) && plan->group->n > 1;
-    if (due && strike(&status, transport, plan, staging, err))
+               !atomic_load(&now.struck) && prepared->group->n > 1;
+    if (due && strike(&status, transport, prepared, staging, err))
         return status;
-    return transport->start(plan, staging, err);
+    return transport->start(prepared, staging, err);
 }
 
-static clv_status start_0(clv_plan *plan, void *staging, clv_error *err)
+static clv_status start_0(clv_prepared_collective *prepared, void *staging, clv_error *err)
 {
-    return faulty_start(usual[0], plan, staging, err);
+    return faulty_start(usual[0], prepared, staging, err);
 }
 
-static clv_status start_1(clv_plan *plan, void *staging, clv_error *err)
+static clv_status start_1(clv_prepared_collective *prepared, void *staging, clv_error *err)
 {
-    return faulty_start(usual[1], plan, staging, err);
+    return faulty_start(usual[1], prepared, staging, err);
 }
 
-static clv_status start_2(clv_plan *plan, void *staging, clv_error *err)
+static clv_status start_2(clv_prepared_collective *prepared, void *staging, clv_error *err)
 {
-    return faulty_start(usual[2], plan, staging, err);
+    return faulty_start(usual[2], prepared, staging, err);
 }
 
 clv_status __wrap_clv_transport_find(const clv_transport **out, const char *called, clv_error *err)
 {
-    static clv_status (*const starts[])(clv_plan *, void *, clv_error *) = {start_0, start_1, start_2};
+    static clv_status (*const starts[])(clv_prepared_collective *, void *, clv_error *) = {start_0, start_1, start_2};
     CLV_TRY(__real_clv_transport_find(out, called, err));
     int i = 0;
     while (i < 2 && usual[i] && usual[i] != *out)

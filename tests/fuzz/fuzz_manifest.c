@@ -13,12 +13,12 @@ static void check_parts(const clv_manifest *m, const clv_manifest_tensor *t)
     for (int64_t i = 0; i < t->n_parts; i++) {
         const clv_manifest_part *part = &t->parts[i];
         int rank = clv_manifest_part_shape(shape, t, part);
-        if (part->rank < 0 || part->rank >= m->n_ranks || clv_box_elems(rank, shape) != clv_shard_elems(&part->box) ||
+        if (part->rank < 0 || part->rank >= m->n_ranks || clv_shape_elems(rank, shape) != clv_shard_elems(&part->box) ||
             !clv_box_within(&part->box, t->placement.rank, t->placement.view))
             abort();
         elems += clv_shard_elems(&part->box);
     }
-    if (elems != clv_box_elems(t->placement.rank, t->placement.view))
+    if (elems != clv_shape_elems(t->placement.rank, t->placement.view))
         abort();
 }
 

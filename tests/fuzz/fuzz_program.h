@@ -11,8 +11,8 @@ enum { MOST_ELEMS = 1 << 16, MOST_PORTS = 64 };
 
 static int is_small(const clv_import *program)
 {
-    clv_import_port_info port = {.size = sizeof port};
-    for (int i = 0; clv_import_port(program, i, &port, NULL) == CLV_OK && port.name; i++)
+    clv_import_argument_or_result_info port = {.size = sizeof port};
+    for (int i = 0; clv_import_argument_or_result(program, i, &port, NULL) == CLV_OK && port.name; i++)
         if (i == MOST_PORTS || clv_type_elems(&port.type) > MOST_ELEMS)
             return 0;
     return 1;

@@ -19,14 +19,14 @@ static void try_shape(const char *text)
     int64_t shape[CLV_MAX_RANK], again[CLV_MAX_RANK];
     char printed[CLV_MAX_RANK * 24] = "";
     int rank, ranks;
-    if (clv_shape_option(shape, &rank, "--shape", text, NULL) != CLV_OK)
+    if (clv_shape_option_parse(shape, &rank, "--shape", text, NULL) != CLV_OK)
         return;
     for (int d = 0; d < rank; d++) {
         size_t used = strlen(printed);
         check(shape[d]);
         snprintf(printed + used, sizeof printed - used, "%s%lld", d ? "x" : "", (long long)shape[d]);
     }
-    if (clv_shape_option(again, &ranks, "--shape", printed, NULL) != CLV_OK || ranks != rank ||
+    if (clv_shape_option_parse(again, &ranks, "--shape", printed, NULL) != CLV_OK || ranks != rank ||
         memcmp(shape, again, (size_t)rank * sizeof *shape) != 0)
         abort();
 }
@@ -35,7 +35,7 @@ static void try_letters(const char *text)
 {
     int64_t size[128];
     memset(size, -1, sizeof size);
-    if (clv_letters_option(size, "--shape", text, NULL) != CLV_OK)
+    if (clv_letter_sizes_option_parse(size, "--shape", text, NULL) != CLV_OK)
         return;
     for (int c = 0; c < 128; c++)
         if (size[c] != -1)

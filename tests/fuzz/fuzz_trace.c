@@ -23,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     clv_trace_info info = {.size = sizeof info};
     if (!fuzz_file(path, data, size) || clv_trace_read(&report, path, NULL) != CLV_OK)
         return 0;
-    if (clv_trace_describe(report, &info, NULL) != CLV_OK)
+    if (clv_trace_report_get_info(report, &info, NULL) != CLV_OK)
         abort();
     for (int i = 0;; i++) {
         clv_trace_part part = {.size = sizeof part};

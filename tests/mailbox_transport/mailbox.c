@@ -99,7 +99,7 @@ static bool receive_message(clv_world *world, const socket_frame *frame, const u
         free(m);
         return false;
     }
-    *m = (message){.set = frame->set,
+    *m = (message){.group_set = frame->group_set,
                    .from = frame->from,
                    .step = frame->step,
                    .desc = {.what = what, .tag = frame->tag},
@@ -119,9 +119,9 @@ static void answer(clv_world *world, int process, const socket_frame *asked)
         return;
     pthread_mutex_lock(&world->lock); /* keeps the notes' memory */
     for (int i = 0; i < world->n_local; i++)
-        here[i] = clv_rank_progress_read(world, world->first_local + i, asked->set);
+        here[i] = clv_local_rank_progress(world, world->first_local + i, asked->group_set);
     pthread_mutex_unlock(&world->lock);
-    if (!clv_world_failed(world, NULL))
+    if (!clv_world_has_failed(world, NULL))
         (void)socket_mesh_send(mailbox_of(world)->mesh, process, &frame, "", here);
     free(here);
 }
@@ -153,7 +153,7 @@ static bool receive_frame(void *arg, int process, const socket_frame *frame, uns
     if (frame->kind == MAILBOX_FAILURE && frame->bytes == (int64_t)sizeof(clv_error)) {
         clv_error error;
         memcpy(&error, behind, sizeof error);
-        clv_world_record_failure(world, &error);
+        clv_world_record_remote_failure(world, &error);
     } else if (frame->kind == MAILBOX_PROGRESS_QUERY) {
         answer(world, process, frame);
     } else if (frame->kind == MAILBOX_PROGRESS) {
@@ -189,13 +189,13 @@ static bool all_answered(const clv_world *world)
     return true;
 }
 
-void mailbox_query_progress(clv_world *world, int set, clv_rank_progress *all)
+void mailbox_query_progress(clv_world *world, int group_set, clv_rank_progress *all)
 {
     mailbox_state *state = mailbox_of(world);
     clv_deadline deadline = clv_deadline_after(ANSWER_MS * INT64_C(1000000));
     pthread_mutex_lock(&state->query_lock);
     pthread_mutex_lock(&state->lock);
-    socket_frame frame = {.kind = MAILBOX_PROGRESS_QUERY, .set = set, .step = ++state->question};
+    socket_frame frame = {.kind = MAILBOX_PROGRESS_QUERY, .group_set = group_set, .step = ++state->question};
     state->answers = all;
     memset(state->answered, 0, (size_t)world->processes * sizeof *state->answered);
     pthread_mutex_unlock(&state->lock);
@@ -203,7 +203,7 @@ void mailbox_query_progress(clv_world *world, int set, clv_rank_progress *all)
         if (p != world->me)
             (void)socket_mesh_send(state->mesh, p, &frame, "", NULL);
     pthread_mutex_lock(&state->lock);
-    while (!all_answered(world) && !clv_world_failed(world, NULL) && clv_deadline_remaining(&deadline) > 0) {
+    while (!all_answered(world) && !clv_world_has_failed(world, NULL) && clv_deadline_remaining(&deadline) > 0) {
         struct timespec until = clv_wall_time_after(SLICE_NS);
         pthread_cond_timedwait(&state->came, &state->lock, &until);
     }

@@ -11,8 +11,8 @@
 
 typedef struct message {
     struct message *next;
-    int set, from; /* group set; the sender's index in the group */
-    uint64_t step; /* number of the collective, counted by the sender in this group set */
+    int group_set, from; /* group set; the sender's index in the group */
+    uint64_t step;       /* number of the collective, counted by the sender in this group set */
     clv_collective_desc desc;
     int deliver_after; /* number of times that the receiver still passes it over */
     int64_t put_ns;    /* when it was put into the mailbox */
@@ -56,8 +56,8 @@ typedef struct part {
     bool came;
 } part;
 
-typedef struct mailbox_plan {
-    clv_plan base; /* first: a clv_plan * is one of these */
+typedef struct mailbox_prepared_collective {
+    clv_prepared_collective base; /* first: a clv_prepared_collective * is one of these */
     clv_collective_desc desc;
     int n_sends, n_receives;     /* parts that hold elements; the empty ones come after them */
     int all_sends, all_receives; /* all parts */
@@ -66,7 +66,7 @@ typedef struct mailbox_plan {
     int64_t staging_bytes;
     unsigned char *staging; /* set while the prepared collective runs */
     uint64_t step;
-} mailbox_plan;
+} mailbox_prepared_collective;
 
 /* Kinds of frames. A query has its number in `step` and the group set in `set`; the answer has the same number. */
 enum { MAILBOX_MESSAGE, MAILBOX_FAILURE, MAILBOX_PROGRESS_QUERY, MAILBOX_PROGRESS };
@@ -82,7 +82,7 @@ static inline mailbox_state *mailbox_of(const clv_world *world)
 clv_status mailbox_open(clv_world *world, const clv_process_links *links, clv_error *err);
 void mailbox_close(clv_world *world);
 void mailbox_notify_failure(clv_world *world, const clv_error *error);
-void mailbox_query_progress(clv_world *world, int set, clv_rank_progress *all);
+void mailbox_query_progress(clv_world *world, int group_set, clv_rank_progress *all);
 /* Puts a message into a mailbox, which frees it. */
 void mailbox_put(mailbox *box, message *m);
 

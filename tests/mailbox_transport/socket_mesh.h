@@ -13,7 +13,7 @@
 /* Header of a frame. */
 typedef struct socket_frame {
     int32_t kind; /* defined by the caller */
-    int32_t to, set, from;
+    int32_t to, group_set, from;
     uint64_t step, tag;
     int64_t what_bytes; /* of the text after it */
     int64_t bytes;      /* after the text */

@@ -86,7 +86,7 @@ bool clv_utf8_valid(const char *text, size_t size)
     return true;
 }
 
-bool clv_utf8_ends_open(const char *text, size_t size)
+bool clv_utf8_ends_inside_character(const char *text, size_t size)
 {
     for (size_t back = 1; text && back <= 3 && back <= size; back++) {
         const lead *l = lead_of((unsigned char)text[size - back]);

@@ -20,7 +20,7 @@ double clv_now_seconds(void)
     return 1e-9 * (double)clv_now_ns();
 }
 
-int64_t clv_timeout_ns(int64_t ms)
+int64_t clv_timeout_ms_to_ns(int64_t ms)
 {
     const int64_t most = INT64_MAX / 16 / 1000000;
     int64_t timeout = ms > 0 ? ms : CLV_DEFAULT_TIMEOUT_MS;

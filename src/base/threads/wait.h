@@ -26,7 +26,7 @@ clv_deadline clv_deadline_after(int64_t ns);
 /* Converts a timeout option to nanoseconds; 0 means the default. Very large values are capped, so that sums of them do
  * not overflow. */
 enum { CLV_DEFAULT_TIMEOUT_MS = 60000 };
-int64_t clv_timeout_ns(int64_t ms);
+int64_t clv_timeout_ms_to_ns(int64_t ms);
 /* Polls the deadline: returns the time left, 0 when it has passed. */
 int64_t clv_deadline_remaining(clv_deadline *deadline);
 

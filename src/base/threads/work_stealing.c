@@ -94,7 +94,7 @@ void clv_task_pool_run(clv_task_pool_member owner, int max_workers, clv_task_fn 
     atomic_fetch_sub_explicit(&owner.pool->open, 1, memory_order_relaxed);
 }
 
-bool clv_task_pool_steal(clv_task_pool_member thief, int64_t *spent_ns)
+bool clv_task_pool_steal_and_run(clv_task_pool_member thief, int64_t *spent_ns)
 {
     clv_task_pool *pool = thief.pool;
     if (!pool || atomic_load_explicit(&pool->open, memory_order_relaxed) == 0)

@@ -39,4 +39,4 @@ void clv_task_pool_run(clv_task_pool_member owner, int max_workers, clv_task_fn 
 
 /* Runs one task of another member, if there is one, and returns whether there was. Adds the time to *spent_ns, unless
  * spent_ns is NULL. */
-bool clv_task_pool_steal(clv_task_pool_member thief, int64_t *spent_ns);
+bool clv_task_pool_steal_and_run(clv_task_pool_member thief, int64_t *spent_ns);

@@ -31,7 +31,7 @@ clv_status clv_allreduce_program(clv_program **out, int ranks, int64_t count, cl
     return status;
 }
 
-bool clv_allreduce_seconds(double took[CLV_ALLREDUCE_ROUNDS], clv_session *session, const clv_program *program)
+bool clv_allreduce_take_seconds(double took[CLV_ALLREDUCE_ROUNDS], clv_session *session, const clv_program *program)
 {
     int steps = 0;
     bool sums = true;

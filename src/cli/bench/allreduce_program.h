@@ -15,4 +15,4 @@ clv_status clv_allreduce_program(clv_program **out, int ranks, int64_t count, cl
 
 /* Seconds of each all_reduce since the session's stats were last taken, which it takes. False: the program has other
  * collectives. */
-bool clv_allreduce_seconds(double took[CLV_ALLREDUCE_ROUNDS], clv_session *session, const clv_program *program);
+bool clv_allreduce_take_seconds(double took[CLV_ALLREDUCE_ROUNDS], clv_session *session, const clv_program *program);

@@ -37,7 +37,7 @@ static clv_status time_runs(result *out, clv_session *session, const clv_program
 
     for (int k = -WARM_UPS; status == CLV_OK && k < runs; k++) {
         status = clv_session_run(session, program, NULL, 0, &output, k == runs - 1, err);
-        if (status == CLV_OK && !clv_allreduce_seconds(took + n, session, program))
+        if (status == CLV_OK && !clv_allreduce_take_seconds(took + n, session, program))
             status = clv_fail(err, CLV_EUNSUPPORTED, "the sums are not carried out by all_reduce");
         n += k >= 0 ? CLV_ALLREDUCE_ROUNDS : 0;
     }
@@ -70,7 +70,7 @@ static clv_status measure(result *out, int ranks, const clv_comm_option *comm, i
 
 static void add_row(clv_table *t, const result *r)
 {
-    clv_table_row(t);
+    clv_table_begin_row(t);
     clv_table_bytes(t, "bytes", (double)r->bytes);
     clv_table_real(t, "median_us", 1e6 * r->median_s);
     clv_table_real(t, "min_us", 1e6 * r->min_s);

@@ -108,7 +108,7 @@ static clv_status read_mesh(block_args *a, clv_error *err)
                                        .dtype = a->dtype,
                                        .compile = a->compile};
     a->mesh.workload = &workload;
-    clv_status status = clv_mesh_option_read(&a->mesh, err);
+    clv_status status = clv_mesh_option_resolve(&a->mesh, err);
     a->mesh.workload = NULL;
     return status;
 }
@@ -223,7 +223,7 @@ static clv_status report(clv_table *t, const block_args *a, const measured *m, c
     }
     if (m->products)
         clv_bench_matmuls_add(t, m->products);
-    return clv_op_times_end_trace(t, m->session, a->trace_out, a->machine, err);
+    return clv_op_times_add_and_end_trace(t, m->session, a->trace_out, a->machine, err);
 }
 
 /* Opens a session, times the program in it, and reports. */

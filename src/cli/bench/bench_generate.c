@@ -113,7 +113,7 @@ static clv_status measure(measured *m, clv_table *t, generate_args *a, const cha
     int64_t before = clv_resident_bytes();
     clv_resident_watch *watch = clv_resident_watch_start();
     clv_status status = load_and_run(m, t, a, command, &bytes, err);
-    m->resident = clv_resident_watch_peak(watch) - before;
+    m->resident = clv_resident_watch_stop(watch) - before;
     return status == CLV_OK ? time_memcpy(&m->memcpy_seconds, bytes, err) : status;
 }
 
@@ -127,7 +127,7 @@ clv_status bench_generate(clv_invocation *run, clv_error *err)
         (clv_plan_options){.mode = CLV_PLAN_MODE_DECODE, .batch = a.work.batch, .seq = a.work.prompt + a.work.n};
     clv_table *t = run->table = clv_table_new(NULL);
     CLV_TRY(measure(&m, t, &a, run->name, err));
-    clv_table_root(t);
+    clv_table_begin_top_level(t);
     clv_table_real(t, "load_s", m.load_seconds);
     clv_table_real(t, "memcpy_s", m.memcpy_seconds);
     clv_table_real(t, "first_token_s", m.first_seconds);

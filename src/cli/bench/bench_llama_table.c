@@ -122,7 +122,7 @@ static clv_table *rows(const results *r)
 {
     clv_table *t = clv_table_new("tests");
     for (int i = 0; i < r->n; i++) {
-        clv_table_row(t);
+        clv_table_begin_row(t);
         clv_table_text(t, "model", r->model);
         clv_table_int(t, "size", (int64_t)r->bytes);
         clv_table_int(t, "params", (int64_t)r->parameters);

@@ -114,11 +114,11 @@ void clv_bench_matmuls_add(clv_table *t, clv_bench_matmuls *p)
     clv_times_sort(p->ratio, p->n_runs);
     clv_table_real(t, "products_ms", 1e3 * p->alone_s[p->n_runs / 2]);
     clv_table_real(t, "step_over_products", p->ratio[p->n_runs / 2]);
-    clv_table_list(t, "products");
+    clv_table_begin_list(t, "products");
     for (int i = 0; i < p->n_shapes; i++) {
         const shape *s = &p->shapes[i];
         double flops = 2 * (double)(s->batch * s->m) * (double)s->n * (double)s->k * (double)s->calls;
-        clv_table_row(t);
+        clv_table_begin_row(t);
         clv_table_int(t, "batch", s->batch);
         clv_table_int(t, "m", s->m);
         clv_table_int(t, "n", s->n);

@@ -7,7 +7,7 @@
 #include "cli/bench/search_candidates.h"
 #include "cli/command.h"
 #include "cli/reports/plan_report.h"
-#include "cli/reports/plan_search_report.h"
+#include "cli/reports/plan_search_table.h"
 
 typedef struct search_args {
     clv_plan_option plan;
@@ -92,7 +92,7 @@ static void add_candidate(clv_table *t, const clv_timed_candidate *c, int64_t it
 {
     char mesh[CLV_MESH_TEXT];
     clv_mesh_print(mesh, sizeof mesh, c->plan.mesh);
-    clv_table_row(t);
+    clv_table_begin_row(t);
     clv_table_text(t, "mesh", mesh);
     clv_table_text(t, "rules", c->plan.rules->name);
     clv_plan_candidate_add_options(t, &c->plan, false, json);
@@ -113,14 +113,14 @@ static void add_header(clv_table *t, const search_args *a)
     const clv_plan_options *plan = &a->plan.plan;
     clv_machine_info info = {.size = sizeof info};
     clv_machine_get_info(a->plan.machine, &info, NULL);
-    clv_table_header(t, "search");
+    clv_table_begin_header(t, "search");
     clv_table_text(t, plan->model ? "model" : "block", plan->model ? plan->model : clv_plan_block_name(plan->block));
-    clv_table_text(t, "step", clv_plan_step(&a->plan.plan));
+    clv_table_text(t, "step", clv_plan_step_name(&a->plan.plan));
     clv_table_int(t, "batch", plan->batch);
     clv_table_int(t, "seq", plan->seq);
     clv_table_text(t, "dtype", clv_dtype_name(plan->dtype));
     clv_table_int(t, "ranks", a->devices);
-    clv_table_text(t, "transport", clv_processes_have_job() ? "mpi" : "threads");
+    clv_table_text(t, "transport", clv_processes_have_joined_job() ? "mpi" : "threads");
     clv_table_text(t, "hardware", info.name);
 }
 
@@ -142,7 +142,7 @@ static clv_status report(clv_table **out, const search_args *a, const clv_timed_
     for (int i = 0; i < all->n; i++)
         add_candidate(t, sorted[i], a->iterations, sorted[i] == all->item, json);
     add_header(t, a);
-    clv_table_root(t);
+    clv_table_begin_top_level(t);
     clv_table_int(t, "measured_candidates", all->n);
     clv_table_fraction(t, "within_12_percent", (double)close / all->n);
     clv_table_fraction(t, "recommended_over_fastest", all->item->measured / sorted[0]->measured - 1);
@@ -180,10 +180,10 @@ static clv_status search(clv_invocation *run, search_args *a, clv_error *err)
         snprintf(text, sizeof text, "model=%lld", (long long)a->plan.mesh.tp);
         a->plan.mesh.text = text;
     }
-    CLV_TRY(clv_plan_option_read(&a->plan, err));
+    CLV_TRY(clv_plan_option_resolve(&a->plan, err));
     CLV_TRY(find_devices(&a->devices, a, err));
     CLV_TRY(open_machine(a, run->name, err));
-    CLV_TRY(clv_plan_search_state_base(&how, &base, &a->plan, &mesh, err));
+    CLV_TRY(clv_plan_search_fill_base(&how, &base, &a->plan, &mesh, err));
     set_ranks(&how, a);
     return measure(run, a, &how, err);
 }

@@ -84,7 +84,7 @@ clv_status clv_generation_op_times_add(clv_table *t, clv_generator *g, const clv
     clv_status status =
         ids ? trace_tokens(g, work, ids, err) : clv_fail_memory(err, "a prompt", (size_t)work->prompt * sizeof *ids);
     free(ids);
-    return status == CLV_OK ? clv_op_times_end_trace(t, clv_generator_session(g), NULL, NULL, err) : status;
+    return status == CLV_OK ? clv_op_times_add_and_end_trace(t, clv_generator_session(g), NULL, NULL, err) : status;
 }
 
 clv_status clv_generation_timing_measure(clv_generation_timing *out, clv_generator *g,

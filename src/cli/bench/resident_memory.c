@@ -48,7 +48,7 @@ clv_resident_watch *clv_resident_watch_start(void)
     return watch;
 }
 
-int64_t clv_resident_watch_peak(clv_resident_watch *watch)
+int64_t clv_resident_watch_stop(clv_resident_watch *watch)
 {
     if (!watch)
         return 0;

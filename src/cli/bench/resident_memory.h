@@ -11,4 +11,4 @@ typedef struct clv_resident_watch clv_resident_watch;
 /* NULL when no memory or thread is available; the peak is then 0. */
 clv_resident_watch *clv_resident_watch_start(void);
 /* Stops the thread, frees the watch, and returns the peak. */
-int64_t clv_resident_watch_peak(clv_resident_watch *watch);
+int64_t clv_resident_watch_stop(clv_resident_watch *watch);

@@ -63,7 +63,7 @@ static clv_status add(clv_timed_candidates *all, const clv_plan_candidate *c, co
 clv_status clv_timed_candidates_make(clv_timed_candidates *out, const clv_plan_search *found,
                                      const clv_plan_options *base, clv_error *err)
 {
-    const int n = clv_plan_search_priced(found);
+    const int n = clv_plan_search_priced_count(found);
     clv_plan_candidate c = {.size = sizeof c};
     int64_t vocab;
     CLV_TRY(vocabulary(&vocab, base, err));

@@ -9,7 +9,7 @@
 #include "cli/options/mesh_options.h"
 #include "cli/options/run_options.h"
 #include "cli/options/shape_option.h"
-#include "cli/reports/candidate_table.h"
+#include "cli/reports/strategy_candidate_table.h"
 #include "cli/reports/reshard_table.h"
 
 enum { LETTERS = CLV_MAX_RANK + 1, N_LETTERS = 128, MOST_CANDIDATES = 8 };
@@ -86,7 +86,7 @@ static clv_status resolve(request *r, const einsum_args *a, clv_error *err)
     if (a->in.n != 2)
         return clv_fail(err, CLV_EINVAL, "--in is given %d times; give it twice, once an operand", a->in.n);
     CLV_TRY(split_equation(r, a->equation, err));
-    CLV_TRY(clv_letters_option(size, "--shape", a->shape, err));
+    CLV_TRY(clv_letter_sizes_option_parse(size, "--shape", a->shape, err));
     CLV_TRY(check_letters(size, r, a->equation, err));
     r->dtype = a->dtype;
     CLV_TRY(clv_mesh_option_parse(&r->mesh, a->mesh, err));
@@ -97,8 +97,8 @@ static clv_status resolve(request *r, const einsum_args *a, clv_error *err)
             if (r->type[i].shape[d] < 0)
                 return clv_fail(err, CLV_EINVAL, "--shape has no size for '%c'", r->letters[i][d]);
         }
-        CLV_TRY(
-            clv_layout_option(&r->layout[i], names[i], i < 2 ? a->in.item[i] : a->out, &r->mesh, r->type[i].rank, err));
+        CLV_TRY(clv_layout_option_parse(&r->layout[i], names[i], i < 2 ? a->in.item[i] : a->out, &r->mesh,
+                                        r->type[i].rank, err));
     }
     return CLV_OK;
 }
@@ -230,8 +230,8 @@ static clv_status report(clv_table *t, const request *r, const einsum_args *a, c
     if (a->run)
         clv_table_bool(t, "checked", true);
     if (a->explain) {
-        clv_table_list(t, "candidates");
-        clv_candidate_table_add(t, program, MOST_CANDIDATES, json);
+        clv_table_begin_list(t, "candidates");
+        clv_strategy_candidate_table_add(t, program, MOST_CANDIDATES, json);
     }
     return CLV_OK;
 }

@@ -1,11 +1,11 @@
 /* command_explain.c - the `cleave explain` command: why each op got its sharding strategy, the candidates considered,
  * Graphviz output.
  */
-#include "cli/options/found_rules.h"
+#include "cli/options/auto_rules.h"
 #include "cli/command.h"
 #include "cli/options/plan_target_options.h"
 #include "cli/parser/did_you_mean.h"
-#include "cli/reports/candidate_table.h"
+#include "cli/reports/strategy_candidate_table.h"
 #include "cli/reports/program_text.h"
 
 enum { MOST = 8 };
@@ -38,7 +38,7 @@ static bool parse(explain_args *a, clv_invocation *run)
 
 static void add_text(clv_table *t, const char *key, const char *text, bool json)
 {
-    char *pattern = json ? NULL : clv_layer_pattern(text);
+    char *pattern = json ? NULL : clv_replace_layer_numbers(text);
     clv_table_text(t, key, pattern ? pattern : text);
     free(pattern);
 }
@@ -46,7 +46,7 @@ static void add_text(clv_table *t, const char *key, const char *text, bool json)
 static void add_decision(clv_table *t, const clv_partition_decision *row, bool json)
 {
     char *why = clv_replace_op_names(row->why);
-    clv_table_row(t);
+    clv_table_begin_row(t);
     add_text(t, "op", row->op, json);
     clv_table_text(t, "kind", row->kind);
     add_text(t, "purpose", row->purpose, json);
@@ -81,10 +81,10 @@ static clv_status list_decisions(clv_invocation *run, const clv_program *program
         bytes += row.bytes;
         seconds += row.seconds;
     }
-    clv_table_root(t);
+    clv_table_begin_top_level(t);
     clv_table_bytes(t, "bytes", bytes);
     clv_table_seconds(t, "seconds", seconds);
-    clv_found_rules_add(t, found);
+    clv_auto_rules_add(t, found);
     return CLV_OK;
 }
 
@@ -133,7 +133,7 @@ static clv_status list_candidates(clv_invocation *run, const explain_args *a, co
     if (clv_program_candidate_count(program) == 0)
         return refuse_name(a->op, program, err);
     run->table = clv_table_new("candidates");
-    clv_candidate_table_add(run->table, program, a->most > 0 ? a->most : MOST, run->format.json);
+    clv_strategy_candidate_table_add(run->table, program, a->most > 0 ? a->most : MOST, run->format.json);
     return CLV_OK;
 }
 

@@ -36,7 +36,7 @@ static clv_status add_ranks(clv_table *t, const clv_flight_report *report, clv_e
     for (int i = 0; i < clv_flight_report_rank_count(report); i++) {
         clv_flight_rank r = {.size = sizeof r};
         CLV_TRY(clv_flight_report_rank(report, i, &r, err));
-        clv_table_row(t);
+        clv_table_begin_row(t);
         clv_table_int(t, "rank", i);
         if (r.process < 0) {
             clv_table_null(t, "process");
@@ -56,9 +56,9 @@ static clv_status add_ranks(clv_table *t, const clv_flight_report *report, clv_e
 static clv_status add_findings(clv_table *t, const clv_flight_report *report, clv_error *err)
 {
     clv_flight_finding f = {.size = sizeof f};
-    clv_table_list(t, "findings");
+    clv_table_begin_list(t, "findings");
     for (int i = 0; clv_flight_report_finding(report, i, &f, err) == CLV_OK && f.text; i++) {
-        clv_table_row(t);
+        clv_table_begin_row(t);
         clv_table_text(t, "finding", clv_flight_kind_name(f.kind));
         clv_table_int(t, "rank", f.rank);
         clv_table_text(t, "text", f.text);

@@ -47,7 +47,7 @@ static clv_status run_program(forward_args *a, double *seconds, clv_error *err)
         .size = sizeof what, .gradients_of = a->job.gradients ? "" : NULL, .no_patterns = a->model.no_patterns};
     if (a->job.trace_out)
         return clv_fail(err, CLV_EINVAL, "--trace-out has no effect on a program: it has its results");
-    clv_status status = clv_imported_run_on(&run, &a->model, a->job.ids, 0, &what, err);
+    clv_status status = clv_imported_run_execute(&run, &a->model, a->job.ids, 0, &what, err);
     if (status == CLV_OK && !a->job.allow_nonfinite)
         status = clv_imported_check_finite(&run, err);
     clv_suggest_allow_nonfinite(err);
@@ -67,7 +67,7 @@ clv_status command_forward(clv_invocation *run, clv_error *err)
     a.job.model = &a.model;
     a.job.out = clv_processes_output_path(a.job.out);
     a.job.seconds = &seconds;
-    if (clv_is_imported(a.model.path))
+    if (clv_is_imported_program(a.model.path))
         CLV_TRY(run_program(&a, &seconds, err));
     else
         CLV_TRY(clv_forward_run(&a.job, run->name, err));

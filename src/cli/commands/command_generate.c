@@ -213,7 +213,7 @@ static clv_table *tabulate(const clv_prompts *p, const clv_generation *g)
     clv_table *t = clv_table_new("texts");
     for (int64_t i = 0, asked = 0; i < p->n; i++) {
         bool empty = p->text[i][0] == '\0';
-        clv_table_row(t);
+        clv_table_begin_row(t);
         add_text(t, "prompt", p->text[i]);
         add_text(t, "text", empty ? "" : clv_generation_text(g, asked, NULL));
         clv_table_int(t, "prompt_tokens", empty ? 0 : clv_generation_prompt_tokens(g, asked));

@@ -5,11 +5,11 @@
 
 static void add_ports(clv_table *t, const clv_import *program)
 {
-    clv_import_port_info port = {.size = sizeof port};
-    for (int i = 0; clv_import_port(program, i, &port, NULL) == CLV_OK && port.name; i++) {
+    clv_import_argument_or_result_info port = {.size = sizeof port};
+    for (int i = 0; clv_import_argument_or_result(program, i, &port, NULL) == CLV_OK && port.name; i++) {
         char type[CLV_TYPE_TEXT];
         clv_type_print(type, sizeof type, &port.type);
-        clv_table_row(t);
+        clv_table_begin_row(t);
         clv_table_text(t, "tensor", port.name);
         clv_table_text(t, "kind",
                        port.is_result     ? "result"
@@ -25,10 +25,10 @@ static void add_ports(clv_table *t, const clv_import *program)
 
 static void add_ops(clv_table *t, const clv_import *program)
 {
-    clv_import_op_info op = {.size = sizeof op};
-    clv_table_list(t, "ops");
-    for (int i = 0; clv_import_op(program, i, &op, NULL) == CLV_OK && op.name; i++) {
-        clv_table_row(t);
+    clv_import_op_kind_info op = {.size = sizeof op};
+    clv_table_begin_list(t, "ops");
+    for (int i = 0; clv_import_op_kind(program, i, &op, NULL) == CLV_OK && op.name; i++) {
+        clv_table_begin_row(t);
         clv_table_text(t, "op", op.name);
         clv_table_int(t, "count", op.count);
         clv_table_bool(t, "supported", op.supported);
@@ -40,9 +40,9 @@ static void add_ops(clv_table *t, const clv_import *program)
 static void add_patterns(clv_table *t, const clv_import *program)
 {
     clv_import_pattern_info p = {.size = sizeof p};
-    clv_table_list(t, "patterns");
+    clv_table_begin_list(t, "patterns");
     for (int i = 0; clv_import_pattern(program, i, &p, NULL) == CLV_OK && p.name; i++) {
-        clv_table_row(t);
+        clv_table_begin_row(t);
         clv_table_text(t, "pattern", p.name);
         clv_table_text(t, "pass", p.gradient ? "gradient" : "forward");
         clv_table_int(t, "recognised", p.recognised);
@@ -66,7 +66,7 @@ static clv_status add_memory(clv_table *t, clv_import *program, const clv_mesh *
         functions++;
     add_patterns(t, program);
     (void)clv_imported_add_faults(t, &(clv_imported_run){.program = program}, 0);
-    clv_table_root(t);
+    clv_table_begin_top_level(t);
     clv_table_int(t, "functions", functions);
     clv_table_text(t, "mesh", text[0] ? text : "one rank");
     clv_table_int(t, "instructions", clv_program_instruction_count(compiled));

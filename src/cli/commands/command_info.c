@@ -28,7 +28,7 @@ static bool parse(info_args *a, clv_invocation *run)
 
 static void add_sizes(clv_table *t, const clv_model_info *m)
 {
-    clv_table_root(t);
+    clv_table_begin_top_level(t);
     clv_table_text(t, "model_type", m->family);
     clv_table_int(t, "hidden", m->hidden);
     clv_table_int(t, "layers", m->layers);
@@ -53,7 +53,7 @@ static clv_status add_parameters(clv_table *t, const clv_model *model, clv_error
 {
     clv_model_part_sizes parts = {.size = sizeof parts};
     CLV_TRY(clv_model_get_part_sizes(model, &parts, err));
-    clv_table_object(t, "parameters");
+    clv_table_begin_object(t, "parameters");
     clv_table_int(t, "embedding", parts.embedding);
     clv_table_int(t, "layers", parts.layers);
     clv_table_int(t, "head", parts.head);
@@ -80,7 +80,7 @@ static clv_status add_degree(clv_table *t, const clv_model *model, const clv_mod
     int64_t most;
 
     CLV_TRY(fullest_rank(&most, model, n, err));
-    clv_table_row(t);
+    clv_table_begin_row(t);
     clv_table_int(t, "tp", n);
     clv_table_bool(t, "heads", m->heads % n == 0);
     clv_table_bool(t, "kv_heads", m->kv_heads % n == 0);
@@ -107,7 +107,7 @@ static void add_tensor(clv_table *t, const char *name, const char *dtype, int ra
     char text[TEXT];
 
     shape_text(text, rank, shape);
-    clv_table_row(t);
+    clv_table_begin_row(t);
     clv_table_text(t, "tensor", name);
     clv_table_text(t, "dtype", dtype);
     clv_table_text(t, "shape", text);
@@ -204,13 +204,13 @@ static void add_bytes(clv_table *t, const clv_checkpoint *c, const dtype_sums *s
 {
     int64_t bytes = 0;
 
-    clv_table_object(t, "bytes");
+    clv_table_begin_object(t, "bytes");
     for (int i = 0; i < sums->n; i++) {
         clv_table_bytes(t, sums->name[i], (double)sums->bytes[i]);
         bytes += sums->bytes[i];
     }
     clv_table_bytes(t, "total", (double)bytes);
-    clv_table_root(t);
+    clv_table_begin_top_level(t);
     clv_table_int(t, "files", clv_checkpoint_file_count(c));
     clv_table_int(t, "tensor_count", clv_checkpoint_tensor_count(c));
 }
@@ -223,7 +223,7 @@ static void add_mesh(clv_table *t, const clv_checkpoint *c)
     if (clv_checkpoint_mesh(c) == NULL)
         return;
     clv_mesh_print(mesh, sizeof mesh, clv_checkpoint_mesh(c));
-    clv_table_root(t);
+    clv_table_begin_top_level(t);
     clv_table_text(t, "sharded_for", mesh);
 }
 
@@ -280,7 +280,7 @@ static clv_status describe_model(clv_table *t, const info_args *a, const clv_mod
     for (int64_t n = 1; !a->tensors && n <= a->degrees; n++)
         CLV_TRY(add_degree(t, model, &info, n, err));
     CLV_TRY(clv_tokenizer_kind(kind, sizeof kind, a->model, err));
-    clv_table_root(t);
+    clv_table_begin_top_level(t);
     clv_table_text(t, "tokenizer", kind);
     return add_weights(t, a, model, err);
 }

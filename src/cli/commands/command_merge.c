@@ -14,7 +14,7 @@ static clv_status report(clv_table *t, const char *folder, clv_error *err)
     CLV_TRY(clv_checkpoint_open(&made, folder, NULL, err));
     for (int i = 0; i < clv_checkpoint_file_count(made); i++) {
         int64_t bytes;
-        clv_table_row(t);
+        clv_table_begin_row(t);
         clv_table_text(t, "file", clv_checkpoint_file(made, i, &bytes));
         clv_table_bytes(t, "bytes", (double)bytes);
     }

@@ -9,13 +9,13 @@
 #include "cli/parser/option_parser.h"
 #include "cli/output/messages.h"
 #include "cli/options/plan_target_options.h"
-#include "cli/options/found_rules.h"
+#include "cli/options/auto_rules.h"
 #include "cli/reports/hardware_table.h"
 #include "cli/reports/plan_report.h"
 #include "cli/reports/plan_screen.h"
 #include "cli/reports/plan_summary.h"
-#include "cli/reports/plan_memory_report.h"
-#include "cli/reports/plan_search_report.h"
+#include "cli/reports/plan_memory_table.h"
+#include "cli/reports/plan_search_table.h"
 #include "cli/reports/collective_tables.h"
 #include "cli/reports/visualize_sharding.h"
 
@@ -70,7 +70,7 @@ static int check_limit(const plan_args *a, const clv_memory *memory, const char 
 static void add_prediction(clv_table *t, const clv_plan_report *r)
 {
     const clv_prediction *p = &r->predicted;
-    clv_table_object(t, "predicted");
+    clv_table_begin_object(t, "predicted");
     clv_table_text(t, "hardware", r->machine.name);
     if (r->machine.software[0])
         clv_table_text(t, "software", r->machine.software);
@@ -96,7 +96,7 @@ static void add_prediction(clv_table *t, const clv_plan_report *r)
 
 static void add_estimate(clv_table *t, const clv_plan_estimate *e)
 {
-    clv_table_object(t, "planned_not_run");
+    clv_table_begin_object(t, "planned_not_run");
     if (e->experts) {
         clv_table_int(t, "experts", e->experts);
         clv_table_count(t, "active_parameters", (double)e->active_parameters);
@@ -119,7 +119,7 @@ static void add_estimate(clv_table *t, const clv_plan_estimate *e)
 
 static void add_parts(clv_table *t, const clv_plan_report *r)
 {
-    clv_table_object(t, "ops_seconds");
+    clv_table_begin_object(t, "ops_seconds");
     for (int p = 0; p < CLV_PART_COUNT; p++)
         clv_table_seconds(t, clv_model_part_name((clv_model_part)p), r->parts.ops[p]);
 }
@@ -129,13 +129,13 @@ static void add_first(clv_table *t, const clv_plan_report *r)
     const char *options[CLV_PLAN_FIRST];
     for (int i = 0; i < r->n_first; i++)
         options[i] = r->first[i]->option;
-    clv_table_root(t);
+    clv_table_begin_top_level(t);
     clv_table_text_list(t, "change_first", options, r->n_first);
 }
 
 static void add_bytes_and_ranks(clv_table *t, const clv_program *program, const clv_mesh *mesh)
 {
-    clv_table_root(t);
+    clv_table_begin_top_level(t);
     if (program)
         clv_table_bytes(t, "bytes", clv_collectives_total_bytes(program));
     clv_table_int(t, "ranks", clv_mesh_rank_count(mesh));
@@ -145,8 +145,8 @@ static clv_table *make_table(const plan_args *a, const clv_plan_report *r, bool 
 {
     const clv_machine *machine = a->plan.machine;
     clv_table *t = !r->program ? clv_table_new("collectives")
-                   : json      ? clv_collectives_one_by_one(r->program, machine)
-                               : clv_collectives_by_layer(r->program, machine);
+                   : json      ? clv_collective_table_one_by_one(r->program, machine)
+                               : clv_collective_table_by_layer(r->program, machine);
     clv_collectives_add_purposes(t, &r->parts);
     if (a->collectives && !json) {
         add_bytes_and_ranks(t, r->program, &r->option->mesh.mesh);
@@ -161,7 +161,7 @@ static clv_table *make_table(const plan_args *a, const clv_plan_report *r, bool 
     add_prediction(t, r);
     add_parts(t, r);
     add_first(t, r);
-    clv_found_rules_add(t, &r->option->mesh.found);
+    clv_auto_rules_add(t, &r->option->mesh.found);
     return t;
 }
 
@@ -189,7 +189,7 @@ static clv_status report(clv_invocation *run, const plan_args *a, const clv_prog
 {
     clv_plan_report r;
     clv_status status = program ? clv_plan_report_make(&r, &a->plan, program, a->memory_limit, err)
-                                : clv_plan_report_estimate(&r, &a->plan, estimate, a->memory_limit, err);
+                                : clv_plan_report_make_from_estimate(&r, &a->plan, estimate, a->memory_limit, err);
     if (status == CLV_OK && !run->format.json && !a->all && !a->collectives)
         clv_plan_screen_print(&r);
     else if (status == CLV_OK)
@@ -209,7 +209,7 @@ static void add_memory_kinds(clv_table *t, const clv_memory *memory)
 {
     const char *name;
     int64_t bytes;
-    clv_table_object(t, "memory");
+    clv_table_begin_object(t, "memory");
     for (int i = 0; (name = clv_plan_memory_kind(&bytes, memory, i)) != NULL; i++)
         if (bytes > 0)
             clv_table_bytes(t, name, (double)bytes);
@@ -227,15 +227,15 @@ static clv_status report_program(clv_invocation *run, const plan_args *a, const 
     CLV_TRY(clv_program_memory_on(program, a->plan.machine, &memory, err));
     CLV_TRY(clv_program_predict(program, a->plan.machine, &p, err));
     CLV_TRY(clv_machine_get_info(a->plan.machine, &machine, err));
-    clv_table *t = run->table = run->format.json ? clv_collectives_one_by_one(program, a->plan.machine)
-                                                 : clv_collectives_by_layer(program, a->plan.machine);
+    clv_table *t = run->table = run->format.json ? clv_collective_table_one_by_one(program, a->plan.machine)
+                                                 : clv_collective_table_by_layer(program, a->plan.machine);
     clv_mesh_print(mesh, sizeof mesh, clv_program_mesh(program));
-    clv_table_header(t, "plan");
+    clv_table_begin_header(t, "plan");
     clv_table_text(t, "program", a->plan.plan.model);
     clv_table_text(t, "mesh", mesh[0] ? mesh : "one rank");
     clv_table_text(t, "hardware", machine.name);
     add_memory_kinds(t, &memory);
-    clv_table_object(t, "predicted");
+    clv_table_begin_object(t, "predicted");
     clv_table_seconds(t, "seconds", p.seconds);
     clv_table_fraction(t, "comm_share", p.seconds > 0 ? p.communication / p.seconds : 0);
     clv_table_count(t, "flops_per_rank", p.flops);
@@ -251,11 +251,11 @@ static clv_status plan(clv_invocation *run, plan_args *a, clv_error *err)
     a->plan.mesh.memory_limit = a->memory_limit;
     clv_status status = clv_plan_option_compile(&program, &a->plan, err);
     if (status == CLV_OK && a->search.save)
-        status = clv_found_rules_save(&a->plan, a->search.save, err);
+        status = clv_auto_rules_save(&a->plan, a->search.save, err);
     if (status == CLV_OK)
-        status = a->show                               ? clv_visualize_sharding(program, a->show, err)
-                 : clv_is_imported(a->plan.plan.model) ? report_program(run, a, program, err)
-                                                       : report(run, a, program, NULL, err);
+        status = a->show                                       ? clv_visualize_sharding(program, a->show, err)
+                 : clv_is_imported_program(a->plan.plan.model) ? report_program(run, a, program, err)
+                                                               : report(run, a, program, NULL, err);
     clv_program_free(program);
     clv_machine_free(a->plan.machine);
     return status;
@@ -286,7 +286,7 @@ static clv_status estimate(clv_invocation *run, plan_args *a, clv_error *err)
     if (a->show || a->collectives)
         return clv_fail(err, CLV_EINVAL, "%s: context, virtual stages and experts are estimated; valid: --all, --json",
                         a->show ? "--show" : "--collectives");
-    CLV_TRY(clv_plan_option_read(o, err));
+    CLV_TRY(clv_plan_option_resolve(o, err));
     clv_status status = clv_mesh_option_parse(&o->mesh.mesh, o->mesh.text ? o->mesh.text : "model=1", err);
     o->plan.mesh = &o->mesh.mesh;
     if (status == CLV_OK)
@@ -324,7 +324,7 @@ static clv_status price_program(imported_layout *out, plan_args *a, clv_error *e
 static clv_status price_estimate(imported_layout *out, plan_args *a, clv_error *err)
 {
     clv_plan_estimate found = {.size = sizeof found};
-    CLV_TRY(clv_plan_option_read(&a->plan, err));
+    CLV_TRY(clv_plan_option_resolve(&a->plan, err));
     a->plan.plan.mesh = &a->plan.mesh.saved.mesh;
     CLV_TRY(clv_plan_estimate_step(&found,
                                    &(clv_plan_estimate_options){.size = sizeof(clv_plan_estimate_options),
@@ -361,7 +361,7 @@ static clv_status price_import(imported_layout *out, plan_args *a, clv_error *er
 
 static void add_imported(clv_table *t, const imported_layout *imported)
 {
-    clv_table_object(t, "imported");
+    clv_table_begin_object(t, "imported");
     clv_table_text(t, "mesh", imported->mesh);
     clv_table_text(t, "rules", imported->rules.name);
     clv_table_int(t, "accumulate", imported->accumulate);
@@ -374,7 +374,7 @@ static clv_status search(clv_invocation *run, plan_args *a, clv_error *err)
     const bool imports = a->plan.mesh.import != NULL;
     clv_status status = imports ? price_import(&imported, a, err) : CLV_OK;
     if (status == CLV_OK)
-        status = clv_plan_search_report(run, &a->plan, &a->search, a->memory_limit, err);
+        status = clv_plan_search_run_to_table(run, &a->plan, &a->search, a->memory_limit, err);
     if (status == CLV_OK && imports && run->table)
         add_imported(run->table, &imported);
     clv_machine_free(a->plan.machine);
@@ -384,7 +384,7 @@ static clv_status search(clv_invocation *run, plan_args *a, clv_error *err)
 static clv_status search_program(clv_invocation *run, plan_args *a, clv_error *err)
 {
     const clv_imported_search how = {a->search.devices, a->search.most, a->memory_limit};
-    clv_status status = clv_plan_option_read(&a->plan, err);
+    clv_status status = clv_plan_option_resolve(&a->plan, err);
     if (status == CLV_OK)
         status = clv_imported_search_report(run, &a->plan, &how, err);
     clv_machine_free(a->plan.machine);
@@ -400,15 +400,15 @@ clv_status command_plan(clv_invocation *run, clv_error *err)
     a.search.virtual_stages = a.search.virtual_stages ? a.search.virtual_stages : a.plan.virtual_stages;
     if (a.plan.hardware && strcmp(a.plan.hardware, "list") == 0)
         return clv_hardware_table_new(&run->table, err);
-    CLV_TRY(clv_plan_search_check(&a.search, clv_mesh_option_is_auto(&a.plan.mesh), err));
-    CLV_TRY(clv_inventory_read(&a.plan, a.search.inventory, err));
+    CLV_TRY(clv_plan_search_check_args(&a.search, clv_mesh_option_is_auto(&a.plan.mesh), err));
+    CLV_TRY(clv_inventory_option_apply(&a.plan, a.search.inventory, err));
     if (a.plan.plan.batch == 0 && a.search.latency_limit == 0)
         a.plan.plan.batch = CLV_PLAN_BATCH;
-    if (a.search.search && clv_is_imported(a.plan.plan.model))
+    if (a.search.search && clv_is_imported_program(a.plan.plan.model))
         return search_program(run, &a, err);
     if (a.search.search || a.search.matrix)
         return search(run, &a, err);
-    if (run->format.wide && !a.all && !a.collectives && !clv_is_imported(a.plan.plan.model))
+    if (run->format.wide && !a.all && !a.collectives && !clv_is_imported_program(a.plan.plan.model))
         return clv_fail(err, CLV_EINVAL, "--wide has no effect without --collectives or --all");
     return is_estimated(&a) ? estimate(run, &a, err) : plan(run, &a, err);
 }

@@ -34,10 +34,10 @@ static clv_status plan(clv_reshard **out, clv_mesh *mesh, const reshard_args *a,
     int64_t shape[CLV_MAX_RANK];
     int rank;
     clv_layout from, to;
-    CLV_TRY(clv_shape_option(shape, &rank, "--shape", a->shape, err));
+    CLV_TRY(clv_shape_option_parse(shape, &rank, "--shape", a->shape, err));
     CLV_TRY(clv_mesh_option_parse(mesh, a->mesh, err));
-    CLV_TRY(clv_layout_option(&from, "--from", a->from, mesh, rank, err));
-    CLV_TRY(clv_layout_option(&to, "--to", a->to, mesh, rank, err));
+    CLV_TRY(clv_layout_option_parse(&from, "--from", a->from, mesh, rank, err));
+    CLV_TRY(clv_layout_option_parse(&to, "--to", a->to, mesh, rank, err));
     return clv_reshard_new(out, mesh, &from, &to, shape, a->dtype, err);
 }
 

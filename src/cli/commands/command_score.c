@@ -91,7 +91,7 @@ static double mean_of(const clv_score *score)
 static void add_score(clv_table *t, const char *name, const both_scores *scores, const char *perplexity)
 {
     double mean = mean_of(&scores->model);
-    clv_table_row(t);
+    clv_table_begin_row(t);
     clv_table_text(t, "name", name);
     clv_table_int(t, "tokens", scores->model.tokens);
     clv_table_real(t, "nll", mean);
@@ -186,7 +186,7 @@ static void add_mutations(clv_table *t, const clv_mutation_scores *scores, const
 {
     for (int64_t i = 0; i < clv_mutation_scores_count(scores); i++) {
         const double score = clv_mutation_scores_score(scores, i);
-        clv_table_row(t);
+        clv_table_begin_row(t);
         clv_table_text(t, "mutation", clv_mutation_scores_name(scores, i));
         clv_table_real(t, "score", score);
         if (floats) {
@@ -215,7 +215,7 @@ static clv_status add_change(clv_table *t, const clv_mutation_scores *scores, co
     clv_status status = clv_spearman(&alike, &defined, after, before, n, err);
     free(after);
     CLV_TRY(status);
-    clv_table_root(t);
+    clv_table_begin_top_level(t);
     clv_table_real(t, "mean_abs_change", moved / (double)n);
     if (defined)
         clv_table_real(t, "spearman", alike);

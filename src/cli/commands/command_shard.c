@@ -51,12 +51,12 @@ static clv_status report(clv_table *t, const char *folder, clv_error *err)
 
     CLV_TRY(clv_checkpoint_open(&made, folder, NULL, err));
     for (int64_t rank = 0; clv_checkpoint_rank_file(name, sizeof name, &bytes, made, rank) > 0; rank++) {
-        clv_table_row(t);
+        clv_table_begin_row(t);
         clv_table_text(t, "file", name);
         clv_table_bytes(t, "bytes", (double)bytes);
         total += bytes;
     }
-    clv_table_root(t);
+    clv_table_begin_top_level(t);
     clv_table_int(t, "tensors", clv_checkpoint_tensor_count(made));
     clv_table_bytes(t, "bytes", (double)total);
     clv_checkpoint_close(made);
@@ -82,7 +82,7 @@ static clv_status shard(shard_args *a, clv_error *err)
     clv_model *model;
     const clv_model_options options = {
         .size = sizeof options, .mesh = &a->mesh.mesh, .rules = &a->mesh.axis_rules, .quant = a->quant};
-    CLV_TRY(clv_mesh_option_read(&a->mesh, err));
+    CLV_TRY(clv_mesh_option_resolve(&a->mesh, err));
     CLV_TRY(clv_model_open(&model, a->model, &options, err));
     clv_status status = write_shards(a, model, err);
     clv_model_close(model);

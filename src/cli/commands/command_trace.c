@@ -32,7 +32,7 @@ static void add_up(clv_trace_part *all, const clv_trace_part *part)
 static void add_part(clv_table *t, const clv_trace_part *part)
 {
     double communication = part->moving + part->waiting, seconds = part->compute + communication;
-    clv_table_row(t);
+    clv_table_begin_row(t);
     clv_table_text(t, "part", part->name);
     clv_table_seconds(t, "seconds", seconds);
     clv_table_seconds(t, "compute", part->compute);
@@ -51,7 +51,7 @@ static clv_status fill(clv_table *t, const clv_trace_report *report, clv_error *
 {
     clv_trace_info info = {.size = sizeof info};
     clv_trace_part all = {.name = "all"};
-    CLV_TRY(clv_trace_describe(report, &info, err));
+    CLV_TRY(clv_trace_report_get_info(report, &info, err));
     for (int i = 0;; i++) {
         clv_trace_part part = {.size = sizeof part};
         CLV_TRY(clv_trace_report_part(report, i, &part, err));
@@ -62,7 +62,7 @@ static clv_status fill(clv_table *t, const clv_trace_report *report, clv_error *
     }
     add_part(t, &all);
     CLV_TRY(clv_op_times_add(t, report, err));
-    clv_table_root(t);
+    clv_table_begin_top_level(t);
     clv_table_text(t, "mesh", info.mesh);
     clv_table_int(t, "ranks", info.ranks);
     clv_table_int(t, "processes", info.processes);

@@ -50,7 +50,7 @@ static clv_status new_model(clv_model **out, const clv_train_args *a, const clv_
 static clv_status read_lora(clv_train_args *a, clv_error *err)
 {
     const clv_lora_options **lora = &a->model.options.lora;
-    CLV_TRY(clv_lora_options_read(lora, &a->lora, err));
+    CLV_TRY(clv_lora_options_resolve(lora, &a->lora, err));
     if (a->adapters) {
         a->lora = (clv_lora_options){.size = sizeof a->lora, .folder = a->adapters};
         *lora = &a->lora;
@@ -121,7 +121,7 @@ static clv_status train(clv_invocation *run, clv_train_args *a, clv_error *err)
 static clv_status check_options(clv_train_args *a, clv_error *err)
 {
     CLV_TRY(clv_optimizer_option_apply(&a->trainer, &a->optimizer, a->steps, err));
-    CLV_TRY(clv_traced_steps_finalize(&a->trace, a->steps, err));
+    CLV_TRY(clv_traced_steps_resolve(&a->trace, a->steps, err));
     CLV_TRY(read_lora(a, err));
     a->trainer.size = sizeof a->trainer;
     a->trainer.on_nan = a->on_nan;
@@ -233,7 +233,7 @@ clv_status command_train(clv_invocation *run, clv_error *err)
         return CLV_OK;
     a.options = options;
     a.n_options = sizeof options / sizeof options[0];
-    clv_mesh_option_apply_file(&a.model.mesh, &a.model.options.compile, &a.optimizer.update.accumulate);
+    clv_mesh_option_apply_rules_file(&a.model.mesh, &a.model.options.compile, &a.optimizer.update.accumulate);
     CLV_TRY(check_options(&a, err));
     choose_parallelism(&a);
     set_workload(&a);

@@ -154,7 +154,7 @@ static clv_status open_mesh(clv_model **out, const verify_args *a, const char *m
 static bool add_row(clv_table *t, const char *mesh, const clv_comparison *found)
 {
     bool same = found->diverges[0] == '\0';
-    clv_table_row(t);
+    clv_table_begin_row(t);
     clv_table_text(t, "mesh", mesh);
     clv_table_int(t, "tensors", found->tensors);
     clv_table_real(t, "largest_error", found->largest_error);
@@ -261,7 +261,7 @@ static clv_status verify_program(clv_table *t, bool *same, clv_imported_run *fir
                                      .differences = !a->against,
                                      .gradients_of = a->gradients ? "" : NULL,
                                      .no_patterns = option.no_patterns};
-    clv_status status = clv_imported_run_on(&own, &option, inputs, (uint64_t)a->seed, &what, err);
+    clv_status status = clv_imported_run_execute(&own, &option, inputs, (uint64_t)a->seed, &what, err);
     if (status == CLV_OK)
         status = clv_imported_compare(&found, &own,
                                       a->against   ? NULL
@@ -371,7 +371,7 @@ clv_status command_verify(clv_invocation *run, clv_error *err)
     if (a.tolerance == 0)
         a.tolerance = default_tolerance(a.model.options.compile.comm_dtype);
     CLV_TRY(find_measure(&a, err));
-    const bool imported = clv_is_imported(a.model.path);
+    const bool imported = clv_is_imported_program(a.model.path);
     if (a.gradients && !imported)
         return clv_fail(err, CLV_EINVAL, "--grad is for programs; of a model gradients are always compared");
     run->table = clv_table_new("meshes");

@@ -13,7 +13,7 @@
 #include "cli/output/exit_code.h"
 #include "cli/timing/clock.h"
 
-bool clv_is_imported(const char *path)
+bool clv_is_imported_program(const char *path)
 {
     struct stat info;
     return path && stat(path, &info) == 0 && S_ISREG(info.st_mode) && clv_import_is_program(path);
@@ -145,7 +145,7 @@ static clv_status read_state(void *arg, const char *name, const clv_type *type, 
     const state_values *from = arg;
     int64_t i;
     if (!from->file || clv_checkpoint_find(&i, from->file, name, NULL) != CLV_OK)
-        return clv_import_constant(from->program, name, type, box, out, known, err);
+        return clv_import_state_source(from->program, name, type, box, out, known, err);
     *known = 1;
     return read_box(out, from->file, i, type, box, err);
 }
@@ -195,8 +195,8 @@ static clv_status run_session(clv_imported_run *run, clv_session *session, clv_e
     return status;
 }
 
-clv_status clv_imported_run_on(clv_imported_run *out, clv_model_option *o, const char *values, uint64_t seed,
-                               const clv_import_options *what, clv_error *err)
+clv_status clv_imported_run_execute(clv_imported_run *out, clv_model_option *o, const char *values, uint64_t seed,
+                                    const clv_import_options *what, clv_error *err)
 {
     clv_mesh mesh;
     clv_session *session;
@@ -372,8 +372,8 @@ bool clv_imported_add_faults(clv_table *t, const clv_imported_run *run, double t
         if (gap <= tolerance)
             continue; /* alike after all */
         if (n++ == 0)
-            clv_table_list(t, "faults");
-        clv_table_row(t);
+            clv_table_begin_list(t, "faults");
+        clv_table_begin_row(t);
         clv_table_text(t, "fault", fault.kind);
         clv_table_text(t, "tensor", fault.tensor);
         clv_table_text(t, "axes", fault.axes);

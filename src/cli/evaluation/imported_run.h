@@ -9,7 +9,7 @@
 #include "cli/output/table.h"
 
 /* Whether -m names such a program, not a model. */
-bool clv_is_imported(const char *path);
+bool clv_is_imported_program(const char *path);
 
 /* Reads a program, and layouts for it (NULL: none); what it does not support is a usage error, as the program is the
  * request. */
@@ -40,8 +40,8 @@ typedef struct clv_imported_run {
 
 /* Runs the program of option->path on its mesh. values: a safetensors file with the inputs by name; NULL: random ones
  * by `seed`: floats in [-1, 1), integers 0 or 1. Free with clv_imported_run_free, also on failure. */
-clv_status clv_imported_run_on(clv_imported_run *out, clv_model_option *option, const char *values, uint64_t seed,
-                               const clv_import_options *what, clv_error *err);
+clv_status clv_imported_run_execute(clv_imported_run *out, clv_model_option *option, const char *values, uint64_t seed,
+                                    const clv_import_options *what, clv_error *err);
 void clv_imported_run_free(clv_imported_run *run);
 
 /* CLV_ENONFINITE, naming the first result that is NaN or infinite. */

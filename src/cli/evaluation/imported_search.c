@@ -98,7 +98,7 @@ static void list(clv_invocation *run, const search *s, int64_t most)
         const candidate *c = &s->all[i];
         char text[CLV_MESH_TEXT];
         clv_mesh_print(text, sizeof text, &c->mesh);
-        clv_table_row(t);
+        clv_table_begin_row(t);
         clv_table_text(t, "mesh", text);
         clv_table_text(t, "layouts", c->found ? "found" : "stated");
         clv_table_seconds(t, "seconds", c->seconds);
@@ -107,7 +107,7 @@ static void list(clv_invocation *run, const search *s, int64_t most)
         clv_table_bytes(t, "memory", (double)c->memory);
         clv_table_bool(t, "fits", c->fits);
     }
-    clv_table_root(t);
+    clv_table_begin_top_level(t);
     clv_table_text(t, "program", s->option->plan.model);
     clv_table_int(t, "candidates_priced", s->n);
     clv_table_text(t, "layouts_found", s->too_large ? "no: more than 4096 instructions" : "yes");

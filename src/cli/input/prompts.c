@@ -97,7 +97,7 @@ clv_status clv_prompts_read(clv_prompts *p, const char *text, const char *file, 
 
 clv_status clv_standard_input_read(char **out, size_t *size, int raw, const char *command, clv_error *err)
 {
-    if (clv_processes_have_job())
+    if (clv_processes_have_joined_job())
         return clv_fail(err, CLV_EINVAL,
                         "standard input is that of the first process alone; valid with several: text as an option, or "
                         "a file that each can read");

@@ -22,7 +22,7 @@ static bool expected;              /* several processes may have the command's r
 static bool arrived;               /* at the rendezvous */
 static bool process_count_differs; /* from the launcher's */
 
-void clv_processes_allow(bool several)
+void clv_processes_allow_several(bool several)
 {
     expected = several;
 }
@@ -47,7 +47,7 @@ bool clv_processes_is_first(void)
     return clv_processes_count() <= 1 || number_of(numbers, 0) == 0;
 }
 
-void clv_processes_init(void)
+void clv_processes_silence_all_but_first(void)
 {
     if (clv_processes_count() > 1)
         clv_crash_report_install(clv_processes_is_first());
@@ -182,7 +182,7 @@ clv_status clv_processes_agree(clv_status status, clv_error *err)
     return clv_job_agree(joined, status, err);
 }
 
-bool clv_processes_have_job(void)
+bool clv_processes_have_joined_job(void)
 {
     return joined != NULL;
 }

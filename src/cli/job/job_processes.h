@@ -27,13 +27,13 @@ typedef struct clv_comm_option {
         CLV_FLIGHT_OPTION(&(option_)->flight)
 
 /* Called at the start: redirects the output of all processes but the first to /dev/null. */
-void clv_processes_init(void);
+void clv_processes_silence_all_but_first(void);
 /* Number of processes that the launcher started; 1 without one. */
 int clv_processes_count(void);
 /* Whether this is the first process, or the only one. */
 bool clv_processes_is_first(void);
 /* Sets whether the command can run in several processes. */
-void clv_processes_allow(bool several);
+void clv_processes_allow_several(bool several);
 /* --comm-timeout as timeout_ms of session and model options; 0: the default. */
 int64_t clv_comm_option_timeout_ms(const clv_comm_option *comm);
 /* Joins the job of such a command. Called before anything that may fail on one host only, so that the failure reaches
@@ -47,7 +47,7 @@ clv_status clv_processes_job(clv_job **out, const clv_comm_option *comm, clv_err
 /* clv_job_agree of a joined job: the status of the first process in all. */
 clv_status clv_processes_agree(clv_status status, clv_error *err);
 /* Whether this process has joined a job. */
-bool clv_processes_have_job(void);
+bool clv_processes_have_joined_job(void);
 /* Checks that all processes of the job have the same values (clv_job_compare). */
 clv_status clv_processes_check_equal(const clv_job_value *mine, int n, clv_error *err);
 /* The path of an output that only the first process writes; "/dev/null" in the others. */

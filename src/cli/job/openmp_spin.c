@@ -24,7 +24,7 @@ static bool find_program(char *path, size_t size)
 }
 #endif
 
-void clv_openmp_limit_spin(char **argv)
+void clv_openmp_restart_with_short_spin(char **argv)
 {
 #ifdef _OPENMP
     char path[4096];

@@ -8,4 +8,4 @@
  * then all threads of a region wait for them. With a busy loop on one of two cores a training step on two threads took
  * 2.9 times as long as on idle cores, more than on one thread; with half a millisecond of spinning 1.9 times, and the
  * same on idle cores. */
-void clv_openmp_limit_spin(char **argv);
+void clv_openmp_restart_with_short_spin(char **argv);

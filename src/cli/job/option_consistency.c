@@ -142,7 +142,7 @@ static char *name_of(const clv_option *o)
 clv_status clv_options_check_consistent(const char *command, const clv_option *options, int n, clv_error *err)
 {
     const clv_job_value runs = {"the command", command};
-    if (!clv_processes_have_job()) /* nothing to compare: files need not be read */
+    if (!clv_processes_have_joined_job()) /* nothing to compare: files need not be read */
         return CLV_OK;
     CLV_TRY(clv_processes_check_equal(&runs, 1, err)); /* first: other commands have other options */
     clv_job_value *mine = calloc((size_t)n + 1, sizeof *mine);

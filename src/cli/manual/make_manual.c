@@ -46,7 +46,7 @@ const char *clv_manual_page_name(const clv_manual_page *page)
     return blank ? blank + 1 : page->path;
 }
 
-int clv_manual_next_subcommand(const clv_manual *of, const clv_manual_page *above, int from)
+int clv_manual_next_subcommand_or_negative(const clv_manual *of, const clv_manual_page *above, int from)
 {
     size_t n = strlen(above->path);
     for (int i = from; i < of->n; i++) {

@@ -87,8 +87,8 @@ static void put_synopsis(FILE *to, const clv_manual_page *page)
 static void put_commands(FILE *to, const clv_manual *manual, const clv_manual_page *page)
 {
     fprintf(to, ".SH COMMANDS\n");
-    for (int i = clv_manual_next_subcommand(manual, page, 0); i >= 0;
-         i = clv_manual_next_subcommand(manual, page, i + 1)) {
+    for (int i = clv_manual_next_subcommand_or_negative(manual, page, 0); i >= 0;
+         i = clv_manual_next_subcommand_or_negative(manual, page, i + 1)) {
         fprintf(to, ".TP\n\\fB%s\\fR\n", clv_manual_page_name(&manual->page[i]));
         put_text(to, manual->page[i].summary);
         fputc('\n', to);

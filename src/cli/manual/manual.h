@@ -22,7 +22,7 @@ typedef struct clv_manual {
 } clv_manual;
 
 /* The commands right below a page, by number from `from` on; -1: no more. */
-int clv_manual_next_subcommand(const clv_manual *manual, const clv_manual_page *above, int from);
+int clv_manual_next_subcommand_or_negative(const clv_manual *manual, const clv_manual_page *above, int from);
 /* The last word of its path. */
 const char *clv_manual_page_name(const clv_manual_page *page);
 

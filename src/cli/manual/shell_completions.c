@@ -36,8 +36,8 @@ static void put_quoted(FILE *to, const char *text, const char *special, const ch
 /* Commands right below a page, between blanks. */
 static void put_commands(FILE *to, const clv_manual *manual, const clv_manual_page *page)
 {
-    for (int i = clv_manual_next_subcommand(manual, page, 0); i >= 0;
-         i = clv_manual_next_subcommand(manual, page, i + 1))
+    for (int i = clv_manual_next_subcommand_or_negative(manual, page, 0); i >= 0;
+         i = clv_manual_next_subcommand_or_negative(manual, page, i + 1))
         fprintf(to, "%s ", clv_manual_page_name(&manual->page[i]));
 }
 
@@ -167,16 +167,16 @@ static void put_zsh_option(FILE *to, const clv_option *o)
 static void put_zsh_commands(FILE *to, const clv_manual *manual, const clv_manual_page *page, const char *function)
 {
     fprintf(to, "%s() {\n    local line state\n    local -a commands\n    commands=(\n", function);
-    for (int i = clv_manual_next_subcommand(manual, page, 0); i >= 0;
-         i = clv_manual_next_subcommand(manual, page, i + 1)) {
+    for (int i = clv_manual_next_subcommand_or_negative(manual, page, 0); i >= 0;
+         i = clv_manual_next_subcommand_or_negative(manual, page, i + 1)) {
         fprintf(to, "        '%s:", clv_manual_page_name(&manual->page[i]));
         put_quoted(to, manual->page[i].summary, ":\\", "'\\''");
         fprintf(to, "'\n");
     }
     fprintf(to, "    )\n    _arguments -C '1: :->command' '*:: :->options'\n    case $state in\n"
                 "    command) _describe -t commands command commands ;;\n    options)\n        case $line[1] in\n");
-    for (int i = clv_manual_next_subcommand(manual, page, 0); i >= 0;
-         i = clv_manual_next_subcommand(manual, page, i + 1)) {
+    for (int i = clv_manual_next_subcommand_or_negative(manual, page, 0); i >= 0;
+         i = clv_manual_next_subcommand_or_negative(manual, page, i + 1)) {
         const clv_manual_page *p = &manual->page[i];
         fprintf(to, "        %s)\n            ", clv_manual_page_name(p));
         if (p->has_commands) {
@@ -249,8 +249,8 @@ void clv_write_fish(FILE *to, const clv_manual *manual)
                 "complete -c cleave -f\n");
     for (int i = 0; i < manual->n; i++) {
         const clv_manual_page *page = &manual->page[i];
-        for (int k = clv_manual_next_subcommand(manual, page, 0); page->has_commands && k >= 0;
-             k = clv_manual_next_subcommand(manual, page, k + 1)) {
+        for (int k = clv_manual_next_subcommand_or_negative(manual, page, 0); page->has_commands && k >= 0;
+             k = clv_manual_next_subcommand_or_negative(manual, page, k + 1)) {
             put_fish_condition(to, page);
             fprintf(to, " -a %s -d '", clv_manual_page_name(&manual->page[k]));
             put_quoted(to, manual->page[k].summary, "\\", "\\'");

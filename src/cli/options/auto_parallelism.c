@@ -50,7 +50,7 @@ static bool fits_tp(const char *rules)
 clv_auto_parallelism clv_auto_parallelism_fill(clv_mesh_option *option, int64_t *threads, int64_t kv_heads)
 {
     clv_auto_parallelism chosen = {0};
-    clv_mesh_option_read_file(option);
+    clv_mesh_option_read_rules_file(option);
     if (clv_auto_parallelism_applies(option, *threads))
         chosen = clv_auto_parallelism_choose(usable(), fits_tp(option->rules) ? kv_heads : 1);
     if (chosen.ranks > 1 && !option->rules && !option->whole_sequences)

@@ -52,7 +52,7 @@ static clv_status read_mesh(clv_mesh *out, const clv_mesh_option *o, clv_error *
     return clv_mesh_option_parse(out, o->text ? o->text : text, err);
 }
 
-void clv_mesh_option_read_file(clv_mesh_option *o)
+void clv_mesh_option_read_rules_file(clv_mesh_option *o)
 {
     clv_mesh mesh;
     if (o->import) /* its mesh and options are read */
@@ -61,7 +61,7 @@ void clv_mesh_option_read_file(clv_mesh_option *o)
     if (!has_file(o))
         return;
     if (o->text || o->tp > 1 || clv_saved_plan_read(&o->saved, o->rules, NULL, NULL) != CLV_OK || !o->saved.has_mesh) {
-        if (read_mesh(&mesh, o, NULL) == CLV_OK) /* faults of the file are reported by clv_mesh_option_read */
+        if (read_mesh(&mesh, o, NULL) == CLV_OK) /* faults of the file are reported by clv_mesh_option_resolve */
             (void)clv_saved_plan_read(&o->saved, o->rules, &mesh, NULL);
         return;
     }
@@ -69,9 +69,9 @@ void clv_mesh_option_read_file(clv_mesh_option *o)
     o->text = o->file_mesh;
 }
 
-void clv_mesh_option_apply_file(clv_mesh_option *o, clv_compile_options *compile, int64_t *accumulate)
+void clv_mesh_option_apply_rules_file(clv_mesh_option *o, clv_compile_options *compile, int64_t *accumulate)
 {
-    clv_mesh_option_read_file(o);
+    clv_mesh_option_read_rules_file(o);
     if (!o->given.recompute)
         compile->recompute = o->saved.recompute;
     if (!o->given.reshard_after_forward)
@@ -121,11 +121,11 @@ clv_status clv_mesh_option_read_mesh(clv_mesh_option *o, clv_error *err)
 {
     if (o->layouts)
         return clv_fail(err, CLV_EINVAL, "--layouts is for programs; a model is split by --rules");
-    clv_mesh_option_read_file(o);
+    clv_mesh_option_read_rules_file(o);
     return read_mesh(&o->mesh, o, err);
 }
 
-clv_status clv_mesh_option_read(clv_mesh_option *o, clv_error *err)
+clv_status clv_mesh_option_resolve(clv_mesh_option *o, clv_error *err)
 {
     CLV_TRY(clv_mesh_option_read_mesh(o, err));
     return read_rules(o, err);

@@ -16,13 +16,13 @@ typedef struct clv_mesh_option {
     bool sp;              /* --sp: the same as --rules megatron-sp */
     const char *layouts;  /* --layouts, a file, of a program's tensors; NULL: not given */
     const char *import;   /* --import; NULL: not given */
-    clv_saved_plan saved; /* of --rules FILE; set by clv_mesh_option_read_file, as file_mesh; or of --import */
+    clv_saved_plan saved; /* of --rules FILE; set by clv_mesh_option_read_rules_file, as file_mesh; or of --import */
     char file_mesh[CLV_MESH_TEXT];
     clv_given_options given;          /* set by the rows; a saved plan does not replace them */
     bool whole_sequences;             /* the command generates tokens: auto-parallelism must not choose --sp */
     const clv_plan_options *workload; /* what --rules auto finds rules for, but for its mesh; NULL: it is refused */
     int64_t memory_limit;             /* of --rules auto; 0: the machine's */
-    clv_mesh mesh;                    /* set by clv_mesh_option_read, as axis_rules */
+    clv_mesh mesh;                    /* set by clv_mesh_option_resolve, as axis_rules */
     clv_axis_rules axis_rules;
     clv_found_rules found; /* by --rules auto; priced 0: no search */
 } clv_mesh_option;
@@ -55,14 +55,14 @@ typedef struct clv_mesh_option {
 /* Parses --mesh AXES. CLV_ESYNTAX for no axes. */
 clv_status clv_mesh_option_parse(clv_mesh *out, const char *text, clv_error *err);
 /* Where --rules is a file with a mesh, and neither --mesh nor -tp was given, sets option->text to the file's. */
-void clv_mesh_option_read_file(clv_mesh_option *option);
+void clv_mesh_option_read_rules_file(clv_mesh_option *option);
 /* Sets the options of a training step that --rules FILE has and the command line has not; before or after
- * clv_mesh_option_read. accumulate NULL: not an option of the command. */
-void clv_mesh_option_apply_file(clv_mesh_option *option, clv_compile_options *compile, int64_t *accumulate);
+ * clv_mesh_option_resolve. accumulate NULL: not an option of the command. */
+void clv_mesh_option_apply_rules_file(clv_mesh_option *option, clv_compile_options *compile, int64_t *accumulate);
 /* Fills option->mesh alone. */
 clv_status clv_mesh_option_read_mesh(clv_mesh_option *option, clv_error *err);
 /* Fills option->mesh (of --mesh, or model=N of -tp N) and option->axis_rules; with --rules auto option->found. */
-clv_status clv_mesh_option_read(clv_mesh_option *option, clv_error *err);
+clv_status clv_mesh_option_resolve(clv_mesh_option *option, clv_error *err);
 /* Whether rules are searched: --rules auto, and no file has that name. */
 bool clv_mesh_option_is_auto(const clv_mesh_option *option);
 /* Warns on stderr when there are more ranks than processors. */

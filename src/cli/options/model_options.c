@@ -47,8 +47,8 @@ static void handle_lost_pages(void)
     sigaction(SIGBUS, &action, NULL);
 }
 
-clv_status clv_grad_reduce_dtype_read(clv_compile_options *compile, bool *f32_gradients, const char *word,
-                                      clv_error *err)
+clv_status clv_grad_reduce_dtype_apply(clv_compile_options *compile, bool *f32_gradients, const char *word,
+                                       clv_error *err)
 {
     *f32_gradients = word && strcmp(word, "f32") == 0;
     if (*f32_gradients && compile->comm_dtype != CLV_COMM_F32)
@@ -67,7 +67,7 @@ clv_status clv_hardware_option_open(clv_machine **out, const char *profile, cons
     return clv_as_usage_error("--hardware", status, &why, err);
 }
 
-clv_status clv_lora_options_read(const clv_lora_options **out, clv_lora_options *lora, clv_error *err)
+clv_status clv_lora_options_resolve(const clv_lora_options **out, clv_lora_options *lora, clv_error *err)
 {
     const char *other = lora->targets        ? "--lora-targets"
                         : lora->alpha != 0   ? "--lora-alpha"
@@ -95,7 +95,7 @@ static int64_t kv_heads_of(const char *path)
 
 void clv_auto_parallelism_for_model(clv_model_option *o, const char *path)
 {
-    clv_mesh_option_read_file(&o->mesh);
+    clv_mesh_option_read_rules_file(&o->mesh);
     int64_t heads = clv_auto_parallelism_applies(&o->mesh, o->threads) ? kv_heads_of(path) : 1;
     o->chosen = clv_auto_parallelism_fill(&o->mesh, &o->threads, heads);
 }
@@ -137,11 +137,11 @@ clv_status clv_model_option_resolve(clv_model_option *o, clv_error *err)
     if (o->no_patterns)
         return clv_fail(err, CLV_EINVAL,
                         "--no-patterns has no effect on a model; it is for programs of StableHLO text");
-    CLV_TRY(clv_grad_reduce_dtype_read(&to->compile, &to->f32_gradients, o->grad_reduce_dtype, err));
+    CLV_TRY(clv_grad_reduce_dtype_apply(&to->compile, &to->f32_gradients, o->grad_reduce_dtype, err));
     CLV_TRY(clv_hardware_option_open(&o->machine, o->hardware, NULL, err));
     to->compile.machine = o->machine;
     set_workload(o);
-    CLV_TRY(clv_mesh_option_read(&o->mesh, err));
+    CLV_TRY(clv_mesh_option_resolve(&o->mesh, err));
     if (!o->every_process_runs_all)
         CLV_TRY(clv_processes_job_of_mesh(&to->job, &o->comm, &o->mesh.mesh, err));
     CLV_TRY(clv_flight_option_open(&to->flight, o->comm.flight, err));

@@ -56,7 +56,7 @@ void clv_model_missing_hint(char *out, size_t size, const char *value);
                        "modules with adapters, as PEFT's target_modules: q_proj,v_proj, or all-linear (all-linear)",   \
                        .conflicts_with = (conflicts_), .advanced = true)
 /* *out: lora, or NULL without --lora-rank. @return CLV_EINVAL for other options of adapters without a rank */
-clv_status clv_lora_options_read(const clv_lora_options **out, clv_lora_options *lora, clv_error *err);
+clv_status clv_lora_options_resolve(const clv_lora_options **out, clv_lora_options *lora, clv_error *err);
 
 /* How a clv_model_option runs, after its mesh and rules; */
 #define CLV_MODEL_PRECISION_OPTIONS(o)                                                                                 \

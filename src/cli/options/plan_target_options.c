@@ -18,7 +18,7 @@ static void apply_file(clv_plan_option *o)
     clv_plan_options *plan = &o->plan;
     bool trains = plan->model && (plan->mode == CLV_PLAN_MODE_DEFAULT || plan->mode == CLV_PLAN_MODE_TRAIN);
     if (trains || plan->mode == CLV_PLAN_MODE_GRAD)
-        clv_mesh_option_apply_file(&o->mesh, &plan->compile, trains ? &plan->accumulate : NULL);
+        clv_mesh_option_apply_rules_file(&o->mesh, &plan->compile, trains ? &plan->accumulate : NULL);
 }
 
 /* ---- --import ---- */
@@ -42,7 +42,7 @@ clv_status clv_plan_option_import(clv_plan_option *o, clv_error *err)
     clv_read_layouts read = {.size = sizeof read};
     clv_error why = {0};
     if (o->mesh.import) {
-        if (clv_is_imported(o->plan.model))
+        if (clv_is_imported_program(o->plan.model))
             return clv_fail(err, CLV_EINVAL,
                             "--import has no effect on a program: its shardings are those of its text");
         CLV_TRY(clv_as_usage_error("--import", read_import(&read, o, &why), &why, err));
@@ -62,13 +62,13 @@ clv_status clv_plan_option_import(clv_plan_option *o, clv_error *err)
     return CLV_OK;
 }
 
-clv_status clv_plan_option_read(clv_plan_option *o, clv_error *err)
+clv_status clv_plan_option_resolve(clv_plan_option *o, clv_error *err)
 {
     clv_plan_options *plan = &o->plan;
     if (!plan->model && plan->block == CLV_PLAN_BLOCK_NONE)
         return clv_fail(err, CLV_EINVAL, "give either -m PATH or --block ffn|attention|gpt|llama");
-    CLV_TRY(clv_grad_reduce_dtype_read(&plan->compile, &plan->f32_gradients, o->grad_reduce_dtype, err));
-    CLV_TRY(clv_lora_options_read(&plan->lora, &o->lora, err));
+    CLV_TRY(clv_grad_reduce_dtype_apply(&plan->compile, &plan->f32_gradients, o->grad_reduce_dtype, err));
+    CLV_TRY(clv_lora_options_resolve(&plan->lora, &o->lora, err));
     if (o->software && !o->hardware)
         return clv_fail(err, CLV_EINVAL,
                         "--software needs --hardware PROFILE, which lists what software reaches on it");
@@ -81,7 +81,7 @@ clv_status clv_plan_option_read(clv_plan_option *o, clv_error *err)
 const char *clv_options_of_program(const char *path, const char **what)
 {
     *what = "a program of others";
-    return clv_is_imported(path)
+    return clv_is_imported_program(path)
                ? "--no-patterns, --layouts, --grad, --mesh, -tp, --hardware, --software, --comm-dtype, --overlap, "
                  "--max-implicit-bytes, --memory-limit, --collectives, --all, --show, --search, "
                  "--devices, --most, --op, --dot, --stablehlo, --as, --out, --json, --wide"
@@ -139,7 +139,7 @@ static clv_status read_target(clv_plan_option *o, clv_error *err)
     o->mesh.workload = plan;
     CLV_TRY(clv_mesh_option_read_mesh(&o->mesh, err));
     CLV_TRY(set_hosts(o, err)); /* before rules are found for them */
-    CLV_TRY(clv_mesh_option_read(&o->mesh, err));
+    CLV_TRY(clv_mesh_option_resolve(&o->mesh, err));
     plan->mesh = &o->mesh.mesh;
     plan->rules = o->mesh.rules ? &o->mesh.axis_rules : NULL;
     plan->sp = o->mesh.sp;
@@ -148,8 +148,8 @@ static clv_status read_target(clv_plan_option *o, clv_error *err)
 
 clv_status clv_plan_option_compile(clv_program **out, clv_plan_option *o, clv_error *err)
 {
-    CLV_TRY(clv_plan_option_read(o, err));
-    if (clv_is_imported(o->plan.model))
+    CLV_TRY(clv_plan_option_resolve(o, err));
+    if (clv_is_imported_program(o->plan.model))
         return compile_program(out, o, err);
     CLV_TRY(read_target(o, err));
     return clv_plan_compile(out, &o->plan, err);
@@ -164,7 +164,7 @@ static clv_status export_program(char **out, clv_layout_format format, clv_plan_
     clv_status status = program_graph(&graph, o, program, err);
     if (status == CLV_OK)
         status = format ? clv_layouts_write_graph(out, format, graph, err)
-                        : clv_export_stablehlo(out, NULL, graph, clv_import_constant, program, err);
+                        : clv_export_stablehlo(out, NULL, graph, clv_import_state_source, program, err);
     clv_graph_free(graph);
     clv_import_free(program);
     return status;
@@ -173,8 +173,8 @@ static clv_status export_program(char **out, clv_layout_format format, clv_plan_
 clv_status clv_plan_option_stablehlo(char **out, clv_plan_option *o, clv_error *err)
 {
     clv_graph *graph;
-    CLV_TRY(clv_plan_option_read(o, err));
-    if (clv_is_imported(o->plan.model))
+    CLV_TRY(clv_plan_option_resolve(o, err));
+    if (clv_is_imported_program(o->plan.model))
         return export_program(out, CLV_FORMAT_NONE, o, err);
     CLV_TRY(read_target(o, err));
     CLV_TRY(clv_plan_graph(&graph, &o->plan, err));
@@ -214,8 +214,8 @@ static clv_status read_planned_mesh(clv_plan_option *o, clv_error *err)
 clv_status clv_plan_option_layouts(char **out, clv_layout_format format, clv_plan_option *o, clv_error *err)
 {
     clv_mesh mesh;
-    CLV_TRY(clv_plan_option_read(o, err));
-    if (clv_is_imported(o->plan.model))
+    CLV_TRY(clv_plan_option_resolve(o, err));
+    if (clv_is_imported_program(o->plan.model))
         return export_program(out, format, o, err);
     const bool known = o->mesh.text && clv_mesh_option_parse(&mesh, o->mesh.text, NULL) == CLV_OK;
     if (format == CLV_FORMAT_MEGATRON && known && clv_plan_needs_estimate(&mesh, o->plan.model, false))

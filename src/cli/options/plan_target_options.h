@@ -73,7 +73,7 @@ const char *clv_options_of_program(const char *path, const char **what);
 /* Reads --import into mesh, rules and sizes that were not given, and sets default sizes; before all others. */
 clv_status clv_plan_option_import(clv_plan_option *option, clv_error *err);
 /* Fills option->plan from the other fields, but for mesh and rules. */
-clv_status clv_plan_option_read(clv_plan_option *option, clv_error *err);
+clv_status clv_plan_option_resolve(clv_plan_option *option, clv_error *err);
 /* The same with mesh and rules, and compiles it. */
 clv_status clv_plan_option_compile(clv_program **out, clv_plan_option *option, clv_error *err);
 /* Its graph as StableHLO text, freed by the caller. */

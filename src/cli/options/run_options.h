@@ -39,15 +39,15 @@
         CLV_OPT_SET("--recompute-activations", &(compile)->recompute, CLV_RECOMPUTE_SELECTIVE,                         \
                     "the same as --recompute selective", .conflicts_with = "--recompute", .advanced = true,            \
                     .given = &(given_)->recompute)
-/* const char **out: for clv_grad_reduce_dtype_read. */
+/* const char **out: for clv_grad_reduce_dtype_apply. */
 #define CLV_GRAD_REDUCE_DTYPE_OPTION(out)                                                                              \
     CLV_OPT_CHOICE("--grad-reduce-dtype", out, "f32|bf16",                                                             \
                    "dtype of gradient sums: f32: bf16 gradients are computed and summed in f32; bf16: wire dtype of "  \
                    "f32 gradients (their dtype, and --comm-dtype)",                                                    \
                    .advanced = true)
 /* Sets what --grad-reduce-dtype says; `word` NULL: not given. @return CLV_EINVAL for f32 with another --comm-dtype */
-clv_status clv_grad_reduce_dtype_read(clv_compile_options *compile, bool *f32_gradients, const char *word,
-                                      clv_error *err);
+clv_status clv_grad_reduce_dtype_apply(clv_compile_options *compile, bool *f32_gradients, const char *word,
+                                       clv_error *err);
 
 /* ---- --hardware: a profile file, or the name of a built-in profile ---- */
 

@@ -20,7 +20,7 @@ static const char *read_size(int64_t *out, const char *text)
     return end;
 }
 
-clv_status clv_shape_option(int64_t *shape, int *rank, const char *option, const char *text, clv_error *err)
+clv_status clv_shape_option_parse(int64_t *shape, int *rank, const char *option, const char *text, clv_error *err)
 {
     const char *at = text;
     for (*rank = 0; *at; (*rank)++) {
@@ -35,7 +35,7 @@ clv_status clv_shape_option(int64_t *shape, int *rank, const char *option, const
     return CLV_OK;
 }
 
-clv_status clv_letters_option(int64_t size[128], const char *option, const char *text, clv_error *err)
+clv_status clv_letter_sizes_option_parse(int64_t size[128], const char *option, const char *text, clv_error *err)
 {
     bool seen[128] = {false};
     for (const char *at = text; *at;) {

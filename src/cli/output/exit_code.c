@@ -22,7 +22,7 @@ const clv_error *clv_command_last_failure(void)
     return &reported;
 }
 
-void clv_command_set_failure(clv_status status, const char *what)
+void clv_command_record_failure(clv_status status, const char *what)
 {
     (void)clv_fail(&reported, status, "%s", what);
 }

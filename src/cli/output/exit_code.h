@@ -14,7 +14,7 @@ enum { CLV_EXIT_OK = 0, CLV_EXIT_FAILED = 1, CLV_EXIT_USAGE = 2 };
 clv_status clv_as_usage_error(const char *option, clv_status status, const clv_error *why, clv_error *err);
 
 /* Records a failure that is printed already, for the processes that wait for this one. */
-void clv_command_set_failure(clv_status status, const char *what);
+void clv_command_record_failure(clv_status status, const char *what);
 /* Prints "cleave train: message" on stderr; returns the exit code of the status. */
 int clv_command_print_error(const char *command, const clv_error *err);
 /* The last failure; its code is CLV_OK without one. */

@@ -65,7 +65,7 @@ void clv_print_untrusted(clv_untrusted_text *shown, const char *text, size_t siz
     }
     for (size_t i = 0; i < size; i++) {
         shown->open[shown->n++] = text[i];
-        if (!clv_utf8_ends_open(shown->open, shown->n))
+        if (!clv_utf8_ends_inside_character(shown->open, shown->n))
             clv_print_untrusted_end(shown);
     }
 }

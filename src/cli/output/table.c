@@ -23,11 +23,11 @@ clv_table *clv_table_new(const char *rows)
     t->units = json_object();
     t->scope = CLV_TABLE_ROOT;
     if (rows != NULL)
-        clv_table_list(t, rows);
+        clv_table_begin_list(t, rows);
     return t;
 }
 
-void clv_table_list(clv_table *t, const char *key)
+void clv_table_begin_list(clv_table *t, const char *key)
 {
     if (t == NULL)
         return;
@@ -38,13 +38,13 @@ void clv_table_list(clv_table *t, const char *key)
         t->list[t->n_lists++] = list;
 }
 
-void clv_table_title(clv_table *t, const char *title)
+void clv_table_set_list_title(clv_table *t, const char *title)
 {
     if (t != NULL && t->n_lists > 0)
         t->title[t->n_lists - 1] = title;
 }
 
-void clv_table_row(clv_table *t)
+void clv_table_begin_row(clv_table *t)
 {
     if (t == NULL)
         return;
@@ -92,7 +92,7 @@ void clv_table_merge_row(clv_table *t)
     t->target = into;
 }
 
-void clv_table_root(clv_table *t)
+void clv_table_begin_top_level(clv_table *t)
 {
     if (t == NULL)
         return;
@@ -100,7 +100,7 @@ void clv_table_root(clv_table *t)
     t->scope = CLV_TABLE_ROOT;
 }
 
-void clv_table_object(clv_table *t, const char *key)
+void clv_table_begin_object(clv_table *t, const char *key)
 {
     if (t == NULL)
         return;
@@ -112,9 +112,9 @@ void clv_table_object(clv_table *t, const char *key)
     t->scope = key;
 }
 
-void clv_table_header(clv_table *t, const char *key)
+void clv_table_begin_header(clv_table *t, const char *key)
 {
-    clv_table_object(t, key);
+    clv_table_begin_object(t, key);
     if (t != NULL)
         t->head = key;
 }

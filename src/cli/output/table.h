@@ -2,10 +2,10 @@
  * document.
  *
  *   clv_table *t = clv_table_new("steps");            {"steps": [{"op": "slice", "bytes": 0}], "bytes": 0}
- *   clv_table_row(t);
+ *   clv_table_begin_row(t);
  *   clv_table_text(t, "op", "slice");
  *   clv_table_int(t, "bytes", 0);
- *   clv_table_root(t);
+ *   clv_table_begin_top_level(t);
  *   clv_table_int(t, "bytes", 0);
  *   return clv_table_finish(t, &format);
  *
@@ -28,19 +28,20 @@ typedef struct clv_table_format {
 /* A table whose rows are listed under `rows`; NULL when it has fields alone. */
 clv_table *clv_table_new(const char *rows);
 
-/* The following values go to a new row, or (clv_table_root, and at first) to the fields outside of the rows. */
-void clv_table_row(clv_table *t);
-void clv_table_root(clv_table *t);
+/* The following values go to a new row, or (clv_table_begin_top_level, and at first) to the fields outside of the
+ * rows. */
+void clv_table_begin_row(clv_table *t);
+void clv_table_begin_top_level(clv_table *t);
 /* Adds the numbers of the newest row to an earlier row with the same texts, if there is one, and removes it. */
 void clv_table_merge_row(clv_table *t);
 /* The following rows go to a further list (four at most), under `key`, printed below the others. */
-void clv_table_list(clv_table *t, const char *key);
+void clv_table_begin_list(clv_table *t, const char *key);
 /* Text has this line above the newest list. */
-void clv_table_title(clv_table *t, const char *title);
+void clv_table_set_list_title(clv_table *t, const char *title);
 /* The following values go to the object under `key`: {"memory": {"parameters": 1024}}. */
-void clv_table_object(clv_table *t, const char *key);
+void clv_table_begin_object(clv_table *t, const char *key);
 /* The same; text prints this object first. */
-void clv_table_header(clv_table *t, const char *key);
+void clv_table_begin_header(clv_table *t, const char *key);
 /* A column that text omits when lines are too long. */
 void clv_table_optional_column(clv_table *t, const char *key);
 

@@ -162,7 +162,7 @@ static int usage_error(const parser *p, const char *format, ...)
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
     clv_log("%s: %s", p->command, what);
-    clv_command_set_failure(CLV_EINVAL, what);
+    clv_command_record_failure(CLV_EINVAL, what);
     return CLV_EXIT_USAGE;
 }
 

@@ -1,4 +1,5 @@
-/* collective_tables.c - tables of a program's collectives: by kind, by layer, or one by one with their explanations. */
+/* collective_tables.c - makes tables of a program's collectives: by kind, by layer, or one by one with their
+ * explanations. */
 #include "cli/reports/collective_tables.h"
 
 #include <stdio.h>
@@ -29,7 +30,7 @@ static void print_axes(char *out, const clv_collective *c, const clv_mesh *mesh)
 
 static void add_pattern(clv_table *t, const char *key, const char *text)
 {
-    char *pattern = clv_layer_pattern(text);
+    char *pattern = clv_replace_layer_numbers(text);
     clv_table_text(t, key, pattern ? pattern : text);
     free(pattern);
 }
@@ -46,7 +47,7 @@ static clv_table *collect(const char *name, const clv_program *program, const cl
         if (!moves(&c))
             continue;
         print_axes(axes, &c, clv_program_mesh(program));
-        clv_table_row(t);
+        clv_table_begin_row(t);
         if (by_op)
             add_pattern(t, "op", c.op);
         clv_table_text(t, by_op ? "kind" : "op", c.kind);
@@ -65,12 +66,12 @@ static clv_table *collect(const char *name, const clv_program *program, const cl
     return t;
 }
 
-clv_table *clv_collectives_by_kind(const clv_program *program)
+clv_table *clv_collective_table_by_kind(const clv_program *program)
 {
     return collect("collectives_per_step", program, NULL, false);
 }
 
-clv_table *clv_collectives_by_layer(const clv_program *program, const clv_machine *machine)
+clv_table *clv_collective_table_by_layer(const clv_program *program, const clv_machine *machine)
 {
     return collect("collectives", program, machine, true);
 }
@@ -115,7 +116,7 @@ static void add_part(clv_table *t, const clv_collective *c)
     add_optional_text(t, "part", c->n_chunks > 0 ? text : NULL);
 }
 
-clv_table *clv_collectives_one_by_one(const clv_program *program, const clv_machine *machine)
+clv_table *clv_collective_table_one_by_one(const clv_program *program, const clv_machine *machine)
 {
     clv_table *t = clv_table_new("collectives");
     for (int i = 0; i < clv_program_collective_count(program); i++) {
@@ -125,7 +126,7 @@ clv_table *clv_collectives_one_by_one(const clv_program *program, const clv_mach
         if (!moves(&c))
             continue;
         layer_of(layer, sizeof layer, c.op);
-        clv_table_row(t);
+        clv_table_begin_row(t);
         clv_table_text(t, "op", c.op);
         clv_table_text(t, "layer", layer);
         clv_table_text(t, "tensor", c.tensor);
@@ -150,11 +151,11 @@ clv_table *clv_collectives_one_by_one(const clv_program *program, const clv_mach
 
 void clv_collectives_add_purposes(clv_table *t, const clv_prediction_parts *parts)
 {
-    clv_table_list(t, "purposes");
+    clv_table_begin_list(t, "purposes");
     for (int p = 0; p < CLV_PURPOSE_COUNT; p++) {
         if (parts->collectives[p] == 0)
             continue;
-        clv_table_row(t);
+        clv_table_begin_row(t);
         clv_table_text(t, "purpose", clv_collective_purpose_name((clv_collective_purpose)p));
         clv_table_int(t, "collectives", parts->collectives[p]);
         clv_table_bytes(t, "bytes", parts->bytes[p]);
@@ -174,7 +175,7 @@ double clv_collectives_total_bytes(const clv_program *program)
     return bytes;
 }
 
-double clv_overlapped_fraction(double hidden, double seen)
+double clv_overlapped_fraction(double overlapped, double exposed)
 {
-    return hidden > 0 ? hidden / (hidden + seen) : 0;
+    return overlapped > 0 ? overlapped / (overlapped + exposed) : 0;
 }

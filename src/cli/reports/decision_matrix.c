@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "cleave/model.h"
-#include "cli/reports/plan_search_report.h"
+#include "cli/reports/plan_search_table.h"
 
 /* What is beside tensor parallelism, with and without sequence parallelism. */
 static const struct cell {
@@ -62,7 +62,7 @@ static void add_reason(clv_table *t, const clv_plan_candidate *c, int64_t tp, co
 static void add_cell(clv_table *t, const clv_plan_candidate *c, const struct cell *cell, int64_t tp,
                      const clv_model_info *model, const clv_machine_info *machine, bool json)
 {
-    clv_table_row(t);
+    clv_table_begin_row(t);
     clv_table_int(t, "tp", tp);
     clv_table_text(t, "sp", cell->sp ? "SP" : "");
     clv_table_text(t, "data", cell->data);
@@ -88,7 +88,7 @@ static void add_equations(clv_table *t, int64_t tp, int64_t devices, int64_t seq
     const double p = (double)model->parameters, n = (double)devices, k = (double)tp;
     const double sbh = (double)seq * (double)model->hidden;
     const clv_machine_link *link = tp > machine->ranks_per_host ? &machine->network : &machine->host;
-    clv_table_row(t);
+    clv_table_begin_row(t);
     clv_table_int(t, "tp", tp);
     clv_table_bytes(t, "state_dp", 16 * p / k);
     clv_table_bytes(t, "state_zero1", 4 * p / k + 12 * p / n);
@@ -118,10 +118,10 @@ clv_status clv_decision_matrix_new(clv_table **out, const clv_plan_search *found
         for (int i = 0; i < CELLS; i++)
             if (find_cell(&c, found, &cells[i], tp))
                 add_cell(t, &c, &cells[i], tp, &model, machine, json);
-    clv_table_list(t, "equations");
-    clv_table_title(t,
-                    "the textbook's equations, in 16 bits: state of a rank with DP, ZeRO-1 and FSDP; activations of a "
-                    "layer and sequence with TP, and with SP; seconds of a layer's forward all-reduces");
+    clv_table_begin_list(t, "equations");
+    clv_table_set_list_title(
+        t, "the textbook's equations, in 16 bits: state of a rank with DP, ZeRO-1 and FSDP; activations of a "
+           "layer and sequence with TP, and with SP; seconds of a layer's forward all-reduces");
     for (int64_t tp = 1; tp <= devices && tp <= model.heads; tp++)
         if (devices % tp == 0)
             add_equations(t, tp, devices, base->seq, &model, machine);

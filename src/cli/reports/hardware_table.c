@@ -1,4 +1,4 @@
-/* hardware_table.c - table of the built-in hardware profiles, for `cleave plan --hardware list`. */
+/* hardware_table.c - makes the table of built-in hardware profiles, for `cleave plan --hardware list`. */
 #include "cli/reports/hardware_table.h"
 
 #include "cleave/machine.h"
@@ -10,7 +10,7 @@ static clv_status add_profile(clv_table *t, const char *name, clv_error *err)
     CLV_TRY(clv_machine_open(&machine, name, NULL, err));
     clv_status status = clv_machine_get_info(machine, &info, err);
     if (status == CLV_OK) {
-        clv_table_row(t);
+        clv_table_begin_row(t);
         clv_table_text(t, "name", name);
         clv_table_bytes(t, "memory", info.memory_bytes);
         clv_table_count(t, "bf16_flops", clv_machine_flops(machine, CLV_BF16));

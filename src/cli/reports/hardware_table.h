@@ -1,4 +1,4 @@
-/* hardware_table.h - table of the built-in hardware profiles, for `cleave plan --hardware list`. */
+/* hardware_table.h - makes the table of built-in hardware profiles, for `cleave plan --hardware list`. */
 #pragma once
 
 #include "cleave/status.h"

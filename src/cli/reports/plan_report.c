@@ -7,7 +7,7 @@
 
 #include "cleave/status.h"
 
-const char *clv_plan_step(const clv_plan_options *o)
+const char *clv_plan_step_name(const clv_plan_options *o)
 {
     switch (o->mode) {
     case CLV_PLAN_MODE_GRAD:
@@ -29,7 +29,7 @@ int64_t clv_plan_tokens(const clv_plan_options *o)
 bool clv_plan_report_is_published(const clv_plan_report *r)
 {
     const clv_plan_options *o = &r->option->plan;
-    return r->machine.published_runs > 0 && strcmp(clv_plan_step(o), "training") == 0 &&
+    return r->machine.published_runs > 0 && strcmp(clv_plan_step_name(o), "training") == 0 &&
            o->dtype == r->machine.published_dtype;
 }
 
@@ -129,7 +129,7 @@ static void find_order(clv_plan_report *r)
         return;
     clv_mesh_print(order.option + used, sizeof order.option - used, &mesh);
     with.text = order.option + used;
-    if (clv_mesh_option_read(&with, NULL) != CLV_OK)
+    if (clv_mesh_option_resolve(&with, NULL) != CLV_OK)
         return;
     how.mesh = &with.mesh;
     how.rules = how.rules ? &with.axis_rules : NULL;
@@ -238,8 +238,8 @@ clv_status clv_plan_report_make(clv_plan_report *r, const clv_plan_option *optio
     return CLV_OK;
 }
 
-clv_status clv_plan_report_estimate(clv_plan_report *r, const clv_plan_option *option,
-                                    const clv_plan_estimate *estimate, int64_t memory_limit, clv_error *err)
+clv_status clv_plan_report_make_from_estimate(clv_plan_report *r, const clv_plan_option *option,
+                                              const clv_plan_estimate *estimate, int64_t memory_limit, clv_error *err)
 {
     *r = (clv_plan_report){.option = option,
                            .estimate = estimate,

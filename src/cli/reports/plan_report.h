@@ -47,8 +47,8 @@ clv_status clv_plan_report_make(clv_plan_report *out, const clv_plan_option *opt
                                 int64_t memory_limit, clv_error *err);
 void clv_plan_report_free(clv_plan_report *report);
 /* The same of what is planned, not run; both are borrowed. */
-clv_status clv_plan_report_estimate(clv_plan_report *out, const clv_plan_option *option,
-                                    const clv_plan_estimate *estimate, int64_t memory_limit, clv_error *err);
+clv_status clv_plan_report_make_from_estimate(clv_plan_report *out, const clv_plan_option *option,
+                                              const clv_plan_estimate *estimate, int64_t memory_limit, clv_error *err);
 
 /* Whether a rank's memory is within the limit, or there is none. */
 bool clv_plan_report_fits(const clv_plan_report *report, const clv_memory *memory);
@@ -57,7 +57,7 @@ bool clv_plan_report_fits(const clv_plan_report *report, const clv_memory *memor
 bool clv_plan_report_is_published(const clv_plan_report *report);
 
 /* "training", "prefill", "forward and backward", ... */
-const char *clv_plan_step(const clv_plan_options *options);
+const char *clv_plan_step_name(const clv_plan_options *options);
 
 /* Tokens that a run takes in: of decode one a sequence. */
 int64_t clv_plan_tokens(const clv_plan_options *options);

@@ -1,5 +1,6 @@
-/* plan_screen.c - first screen of `cleave plan`: what is planned, does it fit, where the time goes, what to change. */
-#include "cli/options/found_rules.h"
+/* plan_screen.c - prints the first screen of `cleave plan`: what is planned, does it fit, where the time goes, what to
+ * change. */
+#include "cli/options/auto_rules.h"
 #include "cli/reports/plan_screen.h"
 
 #include <math.h>
@@ -10,7 +11,7 @@
 #include "cleave/text.h"
 #include "cli/output/terminal.h"
 #include "cli/output/word_wrap.h"
-#include "cli/reports/plan_memory_report.h"
+#include "cli/reports/plan_memory_table.h"
 #include "cli/reports/plan_summary.h"
 
 enum {
@@ -117,7 +118,7 @@ static void put_step(screen *s, const clv_plan_report *r)
     const clv_plan_options *o = &r->option->plan;
     clv_plan_setting set[CLV_PLAN_SETTINGS];
     int n = clv_plan_settings_list(set, r->option);
-    put(s, "%s, batch %lld, seq %lld, %s", clv_plan_step(o), (long long)o->batch, (long long)o->seq,
+    put(s, "%s, batch %lld, seq %lld, %s", clv_plan_step_name(o), (long long)o->batch, (long long)o->seq,
         clv_dtype_name(o->dtype));
     for (int i = 0; i < n; i++)
         if (set[i].word)
@@ -161,7 +162,7 @@ static void put_mesh(screen *s, const clv_plan_report *r)
     put(s, ", hardware ");
     put_name(s, r->machine.name);
     end_line(s, 2);
-    clv_found_rules_print(text, sizeof text, &r->option->mesh.found);
+    clv_auto_rules_print(text, sizeof text, &r->option->mesh.found);
     if (text[0]) {
         put(s, "%s", text);
         end_line(s, 2);
@@ -390,9 +391,9 @@ static void put_time_title(screen *s, const clv_plan_report *r)
     put(s, "%-*s", TITLE, "time");
     put_seconds(s, p->seconds);
     put(s, " a %s, ",
-        strcmp(clv_plan_step(o), "training") == 0 || o->mode == CLV_PLAN_MODE_GRAD ? "step"
-        : o->mode == CLV_PLAN_MODE_DECODE                                          ? "token"
-                                                                                   : "pass");
+        strcmp(clv_plan_step_name(o), "training") == 0 || o->mode == CLV_PLAN_MODE_GRAD ? "step"
+        : o->mode == CLV_PLAN_MODE_DECODE                                               ? "token"
+                                                                                        : "pass");
     if (r->option->hardware)
         put(s, "%s tokens/s, MFU %.1f %%, communication %.1f %%", tokens, 100 * p->model_utilisation,
             100 * p->communication / p->seconds);

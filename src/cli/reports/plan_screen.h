@@ -1,4 +1,5 @@
-/* plan_screen.h - first screen of `cleave plan`: what is planned, does it fit, where the time goes, what to change. */
+/* plan_screen.h - prints the first screen of `cleave plan`: what is planned, does it fit, where the time goes, what to
+ * change. */
 #pragma once
 
 #include "cli/reports/plan_report.h"

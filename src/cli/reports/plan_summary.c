@@ -1,4 +1,5 @@
-/* plan_summary.c - header of `cleave plan`: step, model or block sizes, mesh, rules and machine. */
+/* plan_summary.c - adds the first lines of `cleave plan` to a table: step, model or block sizes, mesh, rules and
+ * machine. */
 #include "cli/reports/plan_summary.h"
 
 static void add_size(clv_table *t, const char *key, int64_t size)
@@ -51,8 +52,8 @@ void clv_plan_summary_add(clv_table *t, const clv_plan_report *r)
     const clv_model_info *info = &r->model;
     const char *rules = r->option->mesh.axis_rules.name;
     char mesh[CLV_MESH_TEXT];
-    clv_table_header(t, "plan");
-    clv_table_text(t, "step", clv_plan_step(o));
+    clv_table_begin_header(t, "plan");
+    clv_table_text(t, "step", clv_plan_step_name(o));
     clv_table_text(t, o->block ? "block" : "family", o->block ? clv_plan_block_name(o->block) : info->family);
     if (!o->block) {
         clv_table_count(t, "parameters", (double)info->parameters);

@@ -1,4 +1,5 @@
-/* plan_summary.h - header of `cleave plan`: step, model or block sizes, mesh, rules and machine. */
+/* plan_summary.h - adds the first lines of `cleave plan` to a table: step, model or block sizes, mesh, rules and
+ * machine. */
 #pragma once
 
 #include "cli/output/table.h"

@@ -1,4 +1,5 @@
-/* program_text.c - text of compiled programs: printing one, display names of ops, one name for repeated layers. */
+/* program_text.c - prints a compiled program; replaces names in texts: display names of ops, one name for repeated
+ * layers. */
 #include "cli/reports/program_text.h"
 
 #include <ctype.h>
@@ -6,7 +7,7 @@
 #include "cleave/op.h"
 #include "cli/command.h"
 
-char *clv_layer_pattern(const char *text)
+char *clv_replace_layer_numbers(const char *text)
 {
     size_t n = 0;
     char *out = malloc(strlen(text) + 1);

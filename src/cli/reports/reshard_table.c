@@ -1,4 +1,4 @@
-/* reshard_table.c - table of the collectives of a reshard, for reshard and einsum; and parsing a layout option. */
+/* reshard_table.c - makes the table of the collectives of a reshard, for reshard and einsum; parses a layout option. */
 #include "cli/reports/reshard_table.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ void clv_reshard_table_add(clv_table *t, const char *op, const clv_subaxis *axes
         clv_subaxis_print(names[i], NAME_SIZE, axes[i], mesh);
         list[i] = names[i];
     }
-    clv_table_row(t);
+    clv_table_begin_row(t);
     clv_table_text(t, "op", op);
     clv_table_text_list(t, "axes", list, n);
     clv_table_bytes(t, "bytes", bytes);
@@ -31,7 +31,7 @@ void clv_reshard_table_add(clv_table *t, const char *op, const clv_subaxis *axes
 
 void clv_reshard_table_finish(clv_table *t, double bytes, int64_t lower_bound)
 {
-    clv_table_root(t);
+    clv_table_begin_top_level(t);
     clv_table_bytes(t, "bytes", bytes);
     if (lower_bound < 0)
         clv_table_null(t, "lower_bound");
@@ -39,8 +39,8 @@ void clv_reshard_table_finish(clv_table *t, double bytes, int64_t lower_bound)
         clv_table_bytes(t, "lower_bound", (double)lower_bound);
 }
 
-clv_status clv_layout_option(clv_layout *out, const char *option, const char *text, const clv_mesh *mesh, int rank,
-                             clv_error *err)
+clv_status clv_layout_option_parse(clv_layout *out, const char *option, const char *text, const clv_mesh *mesh,
+                                   int rank, clv_error *err)
 {
     clv_error why = {0};
     if (clv_layout_parse(out, text, mesh, rank, &why) == CLV_OK)

@@ -1,6 +1,5 @@
-/* visualize_sharding.c - drawing of a tensor's blocks and the ranks that hold each (as
- * jax.debug.visualize_array_sharding).
- */
+/* visualize_sharding.c - draws a tensor's blocks and the ranks that hold each (as
+ * jax.debug.visualize_array_sharding). */
 #include "cli/reports/visualize_sharding.h"
 
 #include <stdio.h>

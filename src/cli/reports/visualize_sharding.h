@@ -1,6 +1,5 @@
-/* visualize_sharding.h - drawing of a tensor's blocks and the ranks that hold each (as
- * jax.debug.visualize_array_sharding).
- */
+/* visualize_sharding.h - draws a tensor's blocks and the ranks that hold each (as
+ * jax.debug.visualize_array_sharding). */
 #pragma once
 
 #include "cleave/program.h"

@@ -35,7 +35,7 @@ static clv_status take_file(clv_traced_steps *t, clv_error *err)
     return clv_fail(err, CLV_EINVAL, "--trace needs a file; valid: --trace FROM:TO FILE");
 }
 
-clv_status clv_traced_steps_finalize(clv_traced_steps *t, int64_t steps, clv_error *err)
+clv_status clv_traced_steps_resolve(clv_traced_steps *t, int64_t steps, clv_error *err)
 {
     enum { LAST = 3 };
     long long from, to;
@@ -82,7 +82,8 @@ static clv_status write_out(clv_traced_steps *t, clv_session *session, const clv
     clv_error why = {0};
     t->active = false;
     t->ended = true;
-    clv_status status = clv_trace_write(session, t->path ? t->path : t->temp_path, machine, this_process_only, &why);
+    clv_status status =
+        clv_trace_end_and_write(session, t->path ? t->path : t->temp_path, machine, this_process_only, &why);
     if (status == CLV_EIO || status == CLV_ENOTFOUND) {
         clv_log("%s: note: no trace: %s", command, why.message);
         return CLV_OK;
@@ -103,8 +104,8 @@ static void print_no_trace(clv_traced_steps *t, const char *command)
     t->ended = true;
 }
 
-clv_status clv_traced_steps_end(clv_traced_steps *t, clv_session *session, const clv_machine *machine,
-                                const char *command, clv_error *err)
+clv_status clv_traced_steps_write_early(clv_traced_steps *t, clv_session *session, const clv_machine *machine,
+                                        const char *command, clv_error *err)
 {
     if (t->active)
         return write_out(t, session, machine, false, t->last_traced < t->to ? ", where the run ended," : "", command,
@@ -113,8 +114,8 @@ clv_status clv_traced_steps_end(clv_traced_steps *t, clv_session *session, const
     return CLV_OK;
 }
 
-void clv_traced_steps_end_failed(clv_traced_steps *t, clv_session *session, const clv_machine *machine,
-                                 bool this_process_only, const char *command)
+void clv_traced_steps_write_after_failure(clv_traced_steps *t, clv_session *session, const clv_machine *machine,
+                                          bool this_process_only, const char *command)
 {
     clv_error why = {0};
     if (!t->active)
@@ -128,7 +129,8 @@ clv_status clv_traced_steps_after_step(clv_traced_steps *t, clv_session *session
 {
     if (!t->active)
         return CLV_OK;
-    return step >= t->to ? clv_traced_steps_end(t, session, machine, command, err) : clv_trace_step(session, -1, err);
+    return step >= t->to ? clv_traced_steps_write_early(t, session, machine, command, err)
+                         : clv_trace_step(session, -1, err);
 }
 
 clv_status clv_traced_steps_add_op_times(clv_table *t, const clv_traced_steps *trace, clv_error *err)

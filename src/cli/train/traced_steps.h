@@ -31,7 +31,7 @@ typedef struct clv_traced_steps {
                      .advanced = true)
 
 /* Resolves the options for a run of so many steps. @return CLV_EINVAL naming the option */
-clv_status clv_traced_steps_finalize(clv_traced_steps *trace, int64_t steps, clv_error *err);
+clv_status clv_traced_steps_resolve(clv_traced_steps *trace, int64_t steps, clv_error *err);
 /* Creates the temporary file, before the first step, so that no long run fails for lack of it. */
 clv_status clv_traced_steps_open(clv_traced_steps *trace, clv_error *err);
 
@@ -41,12 +41,12 @@ clv_status clv_traced_steps_before_step(clv_traced_steps *trace, clv_session *se
 clv_status clv_traced_steps_after_step(clv_traced_steps *trace, clv_session *session, int64_t step,
                                        const clv_machine *machine, const char *command, clv_error *err);
 /* Writes the trace of a run that ends before its last step. */
-clv_status clv_traced_steps_end(clv_traced_steps *trace, clv_session *session, const clv_machine *machine,
-                                const char *command, clv_error *err);
+clv_status clv_traced_steps_write_early(clv_traced_steps *trace, clv_session *session, const clv_machine *machine,
+                                        const char *command, clv_error *err);
 /* The same, of a run that failed: errors are notes. this_process_only: other processes may not have failed in the same
  * place. */
-void clv_traced_steps_end_failed(clv_traced_steps *trace, clv_session *session, const clv_machine *machine,
-                                 bool this_process_only, const char *command);
+void clv_traced_steps_write_after_failure(clv_traced_steps *trace, clv_session *session, const clv_machine *machine,
+                                          bool this_process_only, const char *command);
 
 /* Adds the time of each op (op_times.h), with --ops. */
 clv_status clv_traced_steps_add_op_times(clv_table *t, const clv_traced_steps *trace, clv_error *err);

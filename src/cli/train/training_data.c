@@ -142,7 +142,7 @@ void clv_train_data_close(clv_train_data *d)
     *d = (clv_train_data){0};
 }
 
-clv_status clv_train_batch_make(clv_train_batch *out, const clv_train_data *d, int64_t batch, clv_error *err)
+clv_status clv_train_batch_alloc(clv_train_batch *out, const clv_train_data *d, int64_t batch, clv_error *err)
 {
     size_t n = (size_t)(batch * d->seq);
     out->ids = malloc(n * sizeof *out->ids);
@@ -160,8 +160,8 @@ void clv_train_batch_free(clv_train_batch *batch)
     *batch = (clv_train_batch){0};
 }
 
-clv_status clv_train_data_batch(const clv_train_data *d, int64_t step, int64_t batch, const clv_train_batch *out,
-                                clv_error *err)
+clv_status clv_train_data_fill_batch(const clv_train_data *d, int64_t step, int64_t batch, const clv_train_batch *out,
+                                     clv_error *err)
 {
     return clv_data_batch(d->ids, step, batch, 0, batch, out->ids, out->labels, out->mask, err);
 }

@@ -82,11 +82,11 @@ clv_status clv_train_data_open(clv_train_data *out, const clv_data_option *optio
 void clv_train_data_close(clv_train_data *data);
 
 /* Allocates [batch,seq]; free it whether this succeeds or not. */
-clv_status clv_train_batch_make(clv_train_batch *out, const clv_train_data *data, int64_t batch, clv_error *err);
+clv_status clv_train_batch_alloc(clv_train_batch *out, const clv_train_data *data, int64_t batch, clv_error *err);
 void clv_train_batch_free(clv_train_batch *batch);
 /* Fills the batch of a step. */
-clv_status clv_train_data_batch(const clv_train_data *data, int64_t step, int64_t batch, const clv_train_batch *out,
-                                clv_error *err);
+clv_status clv_train_data_fill_batch(const clv_train_data *data, int64_t step, int64_t batch,
+                                     const clv_train_batch *out, clv_error *err);
 
 /* *loss: the mean over all labels of data->val, in nats, each sequence once. The trainer does not change. b: a batch of
  * `batch` rows, overwritten. */

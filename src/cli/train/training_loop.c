@@ -158,7 +158,7 @@ static clv_status make_batch(void *arg, int64_t step, int32_t *ids, int32_t *lab
 {
     const run *r = arg;
     const clv_train_batch batch = {ids, labels, mask};
-    return clv_train_data_batch(r->data, step, r->args->trainer.batch, &batch, err);
+    return clv_train_data_fill_batch(r->data, step, r->args->trainer.batch, &batch, err);
 }
 
 static clv_status learn(run *r, int64_t step, clv_train_step *did, clv_error *err)
@@ -354,11 +354,12 @@ static clv_status run_steps(run *r, int *code, clv_error *err)
     clv_status status = take_steps(r, &signal, err);
     if (status != CLV_OK) {
         bool alike = r->args->on_nan == CLV_ON_NAN_STOP && clv_trainer_nonfinite(r->trainer); /* in all processes */
-        clv_traced_steps_end_failed(&r->trace, clv_trainer_session(r->trainer), r->args->model.machine, !alike,
-                                    r->command);
+        clv_traced_steps_write_after_failure(&r->trace, clv_trainer_session(r->trainer), r->args->model.machine, !alike,
+                                             r->command);
         return status;
     }
-    CLV_TRY(clv_traced_steps_end(&r->trace, clv_trainer_session(r->trainer), r->args->model.machine, r->command, err));
+    CLV_TRY(clv_traced_steps_write_early(&r->trace, clv_trainer_session(r->trainer), r->args->model.machine, r->command,
+                                         err));
     if (r->interrupted > 0)
         clv_log("%s: note: the process was suspended during %lld step%s; their times are not counted", r->command,
                 (long long)r->interrupted, r->interrupted == 1 ? "" : "s");
@@ -491,7 +492,7 @@ static clv_status open_run(run *r, clv_error *err)
     clv_trainer_options options = a->trainer;
     options.padding_mask = r->data->padded;
     if (r->data->val)
-        CLV_TRY(clv_train_batch_make(&r->batch, r->data, options.batch, err));
+        CLV_TRY(clv_train_batch_alloc(&r->batch, r->data, options.batch, err));
     if (asprintf(&r->checkpoints, "%s/checkpoints", a->out) < 0) {
         r->checkpoints = NULL;
         return clv_fail_memory(err, "the name of a folder", strlen(a->out));
@@ -504,8 +505,8 @@ static clv_status report(clv_invocation *invocation, const run *r, clv_error *er
     const clv_train_args *a = r->args;
     const clv_train_totals *total = &r->total;
     const clv_program *program = clv_trainer_program(r->trainer);
-    clv_table *t = invocation->table = clv_collectives_by_kind(program);
-    clv_table_root(t);
+    clv_table *t = invocation->table = clv_collective_table_by_kind(program);
+    clv_table_begin_top_level(t);
     clv_table_real(t, "loss", total->loss);
     clv_table_real(t, "mean_loss", total->mean_loss);
     if (r->data->val) {

@@ -26,7 +26,7 @@ void clv_control_flush(clv_control_peer *peer)
     }
 }
 
-bool clv_control_reserve(unsigned char **data, size_t *capacity, size_t bytes)
+bool clv_control_grow_buffer(unsigned char **data, size_t *capacity, size_t bytes)
 {
     if (bytes <= *capacity)
         return true;
@@ -44,7 +44,7 @@ void clv_control_send(clv_control_peer *peer, clv_control_frame_kind what, uint6
     const clv_control_frame f = {.kind = what, .bytes = (uint32_t)bytes, .world = world};
     size_t all = peer->out_bytes + sizeof f + bytes;
     if (peer->fd < 0 || (what == CLV_FRAME_HEARTBEAT && peer->out_bytes > 0) ||
-        !clv_control_reserve(&peer->out, &peer->out_capacity, all))
+        !clv_control_grow_buffer(&peer->out, &peer->out_capacity, all))
         return;
     memcpy(peer->out + peer->out_bytes, &f, sizeof f);
     if (bytes > 0)

@@ -111,7 +111,7 @@ void clv_control_disconnect(clv_control_peer *peer);
 /* Wakes the thread; without the lock. */
 void clv_control_wake(const clv_control *control);
 /* Grows a buffer to `bytes` at least; false: out of memory. */
-bool clv_control_reserve(unsigned char **data, size_t *capacity, size_t bytes);
+bool clv_control_grow_buffer(unsigned char **data, size_t *capacity, size_t bytes);
 /* Whether heartbeats of a process are missing. */
 bool clv_control_is_unresponsive(const clv_control *control, int process);
 /* NULL: it is freed, or not made yet. */

@@ -62,7 +62,7 @@ static clv_error describe_loss(const clv_control *c, clv_world *world)
 static void fail_world(const clv_control *c, clv_world *world)
 {
     const clv_error error = c->lost_process >= 0 ? describe_loss(c, world) : c->loss;
-    (void)clv_world_record_failure(world, &error);
+    (void)clv_world_record_remote_failure(world, &error);
 }
 
 /* Under the lock: whether this process must call on_lost: it is the lowest that is left, and none has. */
@@ -136,7 +136,7 @@ void clv_control_notify_failure(clv_control *c, uint64_t world, const clv_error 
     clv_control_wake(c);
 }
 
-bool clv_control_lost(const clv_control *c, clv_error *error)
+bool clv_control_has_lost_process(const clv_control *c, clv_error *error)
 {
     if (!c || !atomic_load_explicit(&c->lost, memory_order_acquire))
         return false;
@@ -183,7 +183,7 @@ static void receive_failure(clv_control *c, uint64_t number, const clv_error *er
 {
     clv_world *world = clv_control_find_world(c, number);
     if (world)
-        (void)clv_world_record_failure(world, error);
+        (void)clv_world_record_remote_failure(world, error);
     mark_unresponsive_lost(c, error);
 }
 
@@ -258,7 +258,7 @@ static void receive_from(clv_control *c, int process)
 {
     clv_control_peer *peer = &c->peers[process];
     while (peer->fd >= 0) {
-        if (!clv_control_reserve(&peer->in, &peer->in_capacity, peer->in_bytes + READ_BYTES)) {
+        if (!clv_control_grow_buffer(&peer->in, &peer->in_capacity, peer->in_bytes + READ_BYTES)) {
             mark_lost(c, process, "sent more than there is memory for", NULL);
             return;
         }

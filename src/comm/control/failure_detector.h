@@ -39,7 +39,7 @@ clv_status clv_control_open(clv_control **out, struct clv_job *job, const char *
 void clv_control_close(clv_control *control, const clv_error *why);
 
 /* Whether a process was lost; fills error (may be NULL) with the first loss. */
-bool clv_control_lost(const clv_control *control, clv_error *error);
+bool clv_control_has_lost_process(const clv_control *control, clv_error *error);
 /* Time since the last message of a process, not counting time in which this process did not run. */
 int64_t clv_control_since_heartbeat_ns(const clv_control *control, int process);
 /* Registers a world: it fails when a process is lost (at once, if one was lost before) or another process sends a
@@ -47,8 +47,9 @@ int64_t clv_control_since_heartbeat_ns(const clv_control *control, int process);
 void clv_control_add_world(clv_control *control, struct clv_world *world);
 void clv_control_remove_world(clv_control *control, const struct clv_world *world);
 /* Asks the other processes for the progress of their ranks in a world, and waits for the answers, 80 ms at most; fills
- * all[ranks]. set: for clv_rank_progress.set_begun. A process that neither answers nor sends heartbeats is marked
+ * all[ranks]. group_set: for clv_rank_progress.set_begun. A process that neither answers nor sends heartbeats is marked
  * unresponsive. */
-void clv_control_query_progress(clv_control *control, struct clv_world *world, int set, struct clv_rank_progress *all);
+void clv_control_query_progress(clv_control *control, struct clv_world *world, int group_set,
+                                struct clv_rank_progress *all);
 /* Sends a world's failure to the other processes. After a timeout, unresponsive processes count as lost. */
 void clv_control_notify_failure(clv_control *control, uint64_t world, const clv_error *error);

@@ -15,7 +15,7 @@ enum {
 /* Payload of a query. */
 typedef struct query {
     uint64_t number;
-    int64_t set;
+    int64_t group_set;
 } query;
 
 /* ---- answering ---- */
@@ -27,7 +27,7 @@ static void answer(const clv_control *c, int process, uint64_t number, const que
     clv_world *world = clv_control_find_world(c, number);
     int n = world ? world->n_local : 0;
     size_t bytes = sizeof q->number + (size_t)n * sizeof(clv_rank_progress);
-    if (world && clv_world_failed(world, NULL))
+    if (world && clv_world_has_failed(world, NULL))
         return;
     unsigned char *data = malloc(bytes);
     if (!data)
@@ -35,7 +35,7 @@ static void answer(const clv_control *c, int process, uint64_t number, const que
     memcpy(data, &q->number, sizeof q->number);
     for (int i = 0; i < n; i++) {
         pthread_mutex_lock(&world->lock); /* keeps the activity's memory */
-        const clv_rank_progress s = clv_rank_progress_read(world, world->first_local + i, q->set);
+        const clv_rank_progress s = clv_local_rank_progress(world, world->first_local + i, q->group_set);
         pthread_mutex_unlock(&world->lock);
         memcpy(data + sizeof q->number + (size_t)i * sizeof s, &s, sizeof s);
     }
@@ -82,7 +82,7 @@ static bool all_answered(const clv_control *c, int64_t ms)
     return true;
 }
 
-void clv_control_query_progress(clv_control *c, clv_world *world, int set, clv_rank_progress *all)
+void clv_control_query_progress(clv_control *c, clv_world *world, int group_set, clv_rank_progress *all)
 {
     if (!c)
         return;
@@ -93,9 +93,9 @@ void clv_control_query_progress(clv_control *c, clv_world *world, int set, clv_r
     c->answers = all;
     c->n_answers = world->ranks;
     memset(c->answered, 0, (size_t)c->n * sizeof *c->answered);
-    const query q = {.number = c->query, .set = set};
+    const query q = {.number = c->query, .group_set = group_set};
     clv_control_broadcast(c, CLV_FRAME_PROGRESS_QUERY, world->mpi->number, &q, sizeof q);
-    while (!all_answered(c, ms) && ms < ANSWER_MS && !clv_world_failed(world, NULL)) {
+    while (!all_answered(c, ms) && ms < ANSWER_MS && !clv_world_has_failed(world, NULL)) {
         struct timespec until = clv_wall_time_after(5000000);
         pthread_cond_timedwait(&c->changed, &c->lock, &until);
         ms = (clv_now_ns() - began) / 1000000;

@@ -158,14 +158,14 @@ static uint64_t hash_network(uint64_t machine)
 }
 
 /* Cores that this process may run on, CPU_SETSIZE at most. */
-static void find_cores(cpu_set_t *set)
+static void find_cores(cpu_set_t *group_set)
 {
     int n = clv_usable_cpus();
-    if (sched_getaffinity(0, sizeof *set, set) == 0)
+    if (sched_getaffinity(0, sizeof *group_set, group_set) == 0)
         return;
-    CPU_ZERO(set);
+    CPU_ZERO(group_set);
     for (int c = 0; c < n && c < CPU_SETSIZE; c++)
-        CPU_SET(c, set);
+        CPU_SET(c, group_set);
 }
 
 /* Version of the message formats. The struct has the same size in all versions, so that a mismatch can be reported. */
@@ -262,8 +262,8 @@ clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error
     if (!job)
         return clv_fail_memory(err, "a job", sizeof *job);
     job->mpi = mpi;
-    job->timeout_ms = clv_timeout_ns(o.timeout_ms) / 1000000;
-    job->heartbeat_timeout_ns = clv_timeout_ns(o.heartbeat_timeout_ms);
+    job->timeout_ms = clv_timeout_ms_to_ns(o.timeout_ms) / 1000000;
+    job->heartbeat_timeout_ns = clv_timeout_ms_to_ns(o.heartbeat_timeout_ms);
     job->on_lost = o.on_lost;
     job->on_lost_arg = o.on_lost_arg;
     job->max_message_bytes = CLV_MPI_MAX_MESSAGE_BYTES;

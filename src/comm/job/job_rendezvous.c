@@ -23,7 +23,7 @@ enum {
 clv_status clv_job_fail_poisoned(const clv_job *job, clv_error *err)
 {
     clv_error loss;
-    if (!clv_control_lost(job->control, &loss))
+    if (!clv_control_has_lost_process(job->control, &loss))
         return clv_fail(err, CLV_EPEER,
                         "the job was poisoned by a failure: messages could not be canceled; end the processes");
     if (err && err->code == CLV_OK)
@@ -48,7 +48,7 @@ clv_status clv_job_wait_requests(clv_job *job, clv_mpi_request *requests, int *e
     while (left > 0) {
         int code = 0;
         left = 0;
-        if (clv_control_lost(job->control, NULL))
+        if (clv_control_has_lost_process(job->control, NULL))
             return clv_job_fail_poisoned(job, err);
         pthread_mutex_lock(&job->lock);
         for (int i = 0; code == 0 && i < n; i++) {
@@ -250,7 +250,8 @@ clv_status clv_job_agree(clv_job *job, clv_status status, clv_error *err)
     if (!job)
         return status;
     if (job->poisoned)
-        return status != CLV_OK || !clv_control_lost(job->control, NULL) ? status : clv_job_fail_poisoned(job, err);
+        return status != CLV_OK || !clv_control_has_lost_process(job->control, NULL) ? status
+                                                                                     : clv_job_fail_poisoned(job, err);
     const clv_job_rendezvous_info mine = make_info(CLV_JOB_AGREE, status, err);
     clv_status agreed = clv_job_rendezvous(NULL, job, &mine, job->timeout_ms * 1000000, &why);
     if (status != CLV_OK) /* its own failure comes first */

@@ -24,16 +24,16 @@ static bool await_overlapped(struct clv_mpi_progress *p)
 }
 
 /* Whether all messages of a prepared collective's first phase have arrived. */
-static bool has_arrived(clv_mpi_plan *plan, const clv_mpi *mpi)
+static bool has_arrived(clv_mpi_prepared_collective *prepared, const clv_mpi *mpi)
 {
-    const clv_mpi_phase *ph = &plan->phases[0];
+    const clv_mpi_phase *ph = &prepared->phases[0];
     int n = 0, done = 1;
     for (int i = 0; i < ph->n_receives; i++)
         n += ph->receives[i].n_posted;
-    for (; done && plan->n_arrived < n; plan->n_arrived += done)
-        if (mpi->peek(&ph->receives[0].requests[plan->n_arrived], &done) != 0)
+    for (; done && prepared->n_arrived < n; prepared->n_arrived += done)
+        if (mpi->peek(&ph->receives[0].requests[prepared->n_arrived], &done) != 0)
             done = 0; /* its rank will report the error */
-    return plan->n_arrived == n;
+    return prepared->n_arrived == n;
 }
 
 static void test_receives(clv_world *world)
@@ -42,9 +42,10 @@ static void test_receives(clv_world *world)
     clv_job *job = world->mpi->job;
     pthread_mutex_lock(&job->lock);
     pthread_mutex_lock(&p->lock);
-    for (clv_mpi_plan *plan = p->overlapped; plan && !job->poisoned; plan = plan->next_overlapped)
-        if (plan->base.arrived_ns == 0 && has_arrived(plan, job->mpi))
-            plan->base.arrived_ns = clv_now_ns();
+    for (clv_mpi_prepared_collective *prepared = p->overlapped; prepared && !job->poisoned;
+         prepared = prepared->next_overlapped)
+        if (prepared->base.arrived_ns == 0 && has_arrived(prepared, job->mpi))
+            prepared->base.arrived_ns = clv_now_ns();
     pthread_mutex_unlock(&p->lock);
     pthread_mutex_unlock(&job->lock);
 }
@@ -53,8 +54,8 @@ static void *progress_main(void *arg)
 {
     clv_world *world = arg;
     while (await_overlapped(&world->mpi->progress) &&
-           !clv_world_failed(world, NULL)) { /* a failed world moves nothing */
-        (void)clv_mpi_poll_failure(world);   /* any call of MPI moves all messages */
+           !clv_world_has_failed(world, NULL)) { /* a failed world moves nothing */
+        (void)clv_mpi_poll_failure(world);       /* any call of MPI moves all messages */
         test_receives(world);
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
@@ -69,38 +70,38 @@ static void start_thread(clv_world *world)
     p->tried = true;
 }
 
-void clv_mpi_overlap(clv_plan *base)
+void clv_mpi_overlap(clv_prepared_collective *base)
 {
-    clv_mpi_plan *plan = (clv_mpi_plan *)base;
+    clv_mpi_prepared_collective *prepared = (clv_mpi_prepared_collective *)base;
     clv_world *world = base->comm->world;
     struct clv_mpi_progress *p = &world->mpi->progress;
     clv_collective_mark_overlapped(base);
-    if (plan->threads || plan->shm.in_slots)
+    if (prepared->threads || prepared->shm.in_slots)
         return;
     pthread_mutex_lock(&p->lock);
     if (!p->tried)
         start_thread(world);
-    plan->overlapped = true;
-    plan->n_arrived = 0;
-    plan->next_overlapped = p->overlapped;
-    p->overlapped = plan;
-    if (!plan->next_overlapped)
+    prepared->overlapped = true;
+    prepared->n_arrived = 0;
+    prepared->next_overlapped = p->overlapped;
+    p->overlapped = prepared;
+    if (!prepared->next_overlapped)
         pthread_cond_signal(&p->changed);
     pthread_mutex_unlock(&p->lock);
 }
 
-void clv_mpi_end_overlap(clv_mpi_plan *plan)
+void clv_mpi_end_overlap(clv_mpi_prepared_collective *prepared)
 {
-    struct clv_mpi_progress *p = &plan->base.comm->world->mpi->progress;
-    if (!plan->overlapped)
+    struct clv_mpi_progress *p = &prepared->base.comm->world->mpi->progress;
+    if (!prepared->overlapped)
         return;
     pthread_mutex_lock(&p->lock);
-    clv_mpi_plan **at = &p->overlapped;
-    while (*at != plan)
+    clv_mpi_prepared_collective **at = &p->overlapped;
+    while (*at != prepared)
         at = &(*at)->next_overlapped;
-    *at = plan->next_overlapped;
+    *at = prepared->next_overlapped;
     pthread_mutex_unlock(&p->lock);
-    plan->overlapped = false;
+    prepared->overlapped = false;
 }
 
 void clv_mpi_stop_progress_thread(struct clv_mpi_world *state)

@@ -149,9 +149,9 @@ void clv_mpi_notify_failure(clv_world *world, const clv_error *error)
     pthread_mutex_unlock(&state->job->lock);
 }
 
-void clv_mpi_query_progress(clv_world *world, int set, clv_rank_progress *all)
+void clv_mpi_query_progress(clv_world *world, int group_set, clv_rank_progress *all)
 {
-    clv_control_query_progress(world->mpi->job->control, world, set, all);
+    clv_control_query_progress(world->mpi->job->control, world, group_set, all);
 }
 
 void clv_mpi_describe_process(char *out, size_t size, const clv_world *world, int rank)
@@ -168,20 +168,21 @@ bool clv_mpi_poll_failure(clv_world *world)
     pthread_mutex_unlock(&job->lock);
     error.op[sizeof error.op - 1] = error.message[sizeof error.message - 1] = '\0';
     if (failed)
-        clv_world_record_failure(world, &error);
+        clv_world_record_remote_failure(world, &error);
     return failed;
 }
 
-clv_status clv_mpi_check_peer(const clv_mpi_plan *plan, int member, bool same_phase, uint64_t tag, const char *what,
-                              int64_t expected, int64_t bytes, clv_error *err)
+clv_status clv_mpi_check_peer(const clv_mpi_prepared_collective *prepared, int member, bool same_phase, uint64_t tag,
+                              const char *what, int64_t expected, int64_t bytes, clv_error *err)
 {
-    clv_comm *comm = plan->base.comm;
-    const clv_group *group = plan->base.group;
-    if (same_phase && tag == plan->desc.tag && strncmp(what, plan->desc.what, CLV_MPI_NAME_BYTES - 1) == 0)
-        return bytes == expected ? CLV_OK
-                                 : clv_world_fail_wrong_size(comm, group, &plan->desc, member, expected, bytes, err);
+    clv_comm *comm = prepared->base.comm;
+    const clv_group *group = prepared->base.group;
+    if (same_phase && tag == prepared->desc.tag && strncmp(what, prepared->desc.what, CLV_MPI_NAME_BYTES - 1) == 0)
+        return bytes == expected
+                   ? CLV_OK
+                   : clv_world_fail_wrong_size(comm, group, &prepared->desc, member, expected, bytes, err);
     char *copy = comm->world->mpi->peer_what[comm->rank];
     snprintf(copy, CLV_MPI_NAME_BYTES, "%.*s", CLV_MPI_NAME_BYTES - 1, what);
-    return clv_world_fail_mismatch(comm, group, comm->rank, &plan->desc, group->ranks[member],
+    return clv_world_fail_mismatch(comm, group, comm->rank, &prepared->desc, group->ranks[member],
                                    &(clv_collective_desc){.what = copy, .tag = tag}, err);
 }

@@ -60,7 +60,7 @@ typedef struct clv_shm_member {
 } clv_shm_member;
 
 /* The part of a prepared collective that uses the host's shared-memory segment. */
-typedef struct clv_shm_plan {
+typedef struct clv_shm_prepared_collective {
     bool publishes; /* all members are on this host: each publishes a slot */
     bool in_slots;  /* the slots hold the operands, and no messages are sent */
     bool reduces;
@@ -68,25 +68,25 @@ typedef struct clv_shm_plan {
     uint32_t number;         /* slot number of the running collective */
     clv_shm_member *members; /* [members]; NULL unless publishes */
     const void **ins;        /* [members] addends of a reduction; NULL unless publishes */
-} clv_shm_plan;
+} clv_shm_prepared_collective;
 
-typedef struct clv_mpi_plan {
-    clv_plan base; /* first: a clv_plan * is one of these */
+typedef struct clv_mpi_prepared_collective {
+    clv_prepared_collective base; /* first: a clv_prepared_collective * is one of these */
     clv_collective_desc desc;
-    const clv_group *local; /* the group's members in this process */
-    clv_plan *threads;      /* of the threads transport, if all members are in this process; else NULL */
+    const clv_group *local;           /* the group's members in this process */
+    clv_prepared_collective *threads; /* of the threads transport, if all members are in this process; else NULL */
     int n_phases;
     clv_mpi_phase phases[CLV_MPI_PHASES];
-    clv_shm_plan shm;
+    clv_shm_prepared_collective shm;
     int64_t staging_bytes;
     /* While it runs: */
     bool running;
-    struct clv_mpi_plan *next_running; /* in the list of the rank's running prepared collectives */
+    struct clv_mpi_prepared_collective *next_running; /* in the list of the rank's running prepared collectives */
     unsigned char *staging;
-    bool overlapped;                      /* its rank runs ops meanwhile */
-    struct clv_mpi_plan *next_overlapped; /* in the progress thread's list; under its lock */
+    bool overlapped;                                     /* its rank runs ops meanwhile */
+    struct clv_mpi_prepared_collective *next_overlapped; /* in the progress thread's list; under its lock */
     int n_arrived; /* number of receive requests of the first phase that have ended, from the first; under its lock */
-} clv_mpi_plan;
+} clv_mpi_prepared_collective;
 
 /* What a process sends to all others outside of collectives: its world has failed, or (goodbye) has nothing under way
  * any more. */
@@ -100,8 +100,8 @@ typedef struct clv_mpi_notice {
 struct clv_mpi_progress {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct clv_mpi_plan *overlapped; /* prepared collectives that run while their ranks compute */
-    bool tried, started;             /* whether starting the thread was tried, and succeeded */
+    struct clv_mpi_prepared_collective *overlapped; /* prepared collectives that run while their ranks compute */
+    bool tried, started;                            /* whether starting the thread was tried, and succeeded */
     bool stop;
     pthread_t thread;
 };
@@ -128,7 +128,7 @@ struct clv_mpi_world {
     void *discarded;               /* a message of a failed collective that is being received; NULL: none */
     clv_mpi_request discard_request;
     struct clv_mpi_progress progress;
-    clv_mpi_plan **running;                /* [ranks] running prepared collectives of this process's ranks */
+    clv_mpi_prepared_collective **running; /* [ranks] running prepared collectives of this process's ranks */
     char (*peer_what)[CLV_MPI_NAME_BYTES]; /* [ranks] per rank of this process: a peer's collective, for messages */
 };
 
@@ -146,9 +146,9 @@ typedef struct clv_mpi_backoff {
 /* Pauses between two polls; false: the deadline has passed. */
 bool clv_mpi_backoff_pause(clv_mpi_backoff *backoff);
 /* The transport's overlap. */
-void clv_mpi_overlap(clv_plan *plan);
+void clv_mpi_overlap(clv_prepared_collective *prepared);
 /* Ends the overlap: the prepared collective's rank waits for it, or it has ended. */
-void clv_mpi_end_overlap(clv_mpi_plan *plan);
+void clv_mpi_end_overlap(clv_mpi_prepared_collective *prepared);
 void clv_mpi_stop_progress_thread(struct clv_mpi_world *state);
 
 /* ---- mpi_world.c ---- */
@@ -162,11 +162,11 @@ bool clv_mpi_poll_failure(clv_world *world);
 void clv_mpi_broadcast_notice(clv_world *world, const clv_mpi_notice *notice);
 /* Compares the collective that a member announces with this one; fails the world if they differ, or if
  * it announces another number of bytes than this rank expects. what: CLV_MPI_NAME_BYTES at most, cut. */
-clv_status clv_mpi_check_peer(const clv_mpi_plan *plan, int member, bool same_phase, uint64_t tag, const char *what,
-                              int64_t expected, int64_t bytes, clv_error *err);
+clv_status clv_mpi_check_peer(const clv_mpi_prepared_collective *prepared, int member, bool same_phase, uint64_t tag,
+                              const char *what, int64_t expected, int64_t bytes, clv_error *err);
 /* Functions of the transport's table. */
 void clv_mpi_notify_failure(clv_world *world, const clv_error *error);
-void clv_mpi_query_progress(clv_world *world, int set, clv_rank_progress *all);
+void clv_mpi_query_progress(clv_world *world, int group_set, clv_rank_progress *all);
 void clv_mpi_describe_process(char *out, size_t size, const clv_world *world, int rank);
 
 /* ---- mpi_world_close.c ---- */
@@ -174,11 +174,11 @@ void clv_mpi_describe_process(char *out, size_t size, const clv_world *world, in
 /* Under the lock: tests a message's requests. Returns MPI's code. */
 int clv_mpi_test_message(const clv_job *job, clv_mpi_message *message);
 /* Removes a running prepared collective from its rank's list. */
-void clv_mpi_plan_finish(clv_mpi_plan *plan);
+void clv_mpi_prepared_collective_finish(clv_mpi_prepared_collective *prepared);
 /* Cancels the receives of a collective that failed. Its sends stay with MPI. */
-void clv_mpi_cancel_receives(clv_mpi_plan *plan);
+void clv_mpi_cancel_receives(clv_mpi_prepared_collective *prepared);
 /* Waits until the sends of a prepared collective, if it runs, have been received, and ends it. */
-void clv_mpi_plan_abandon(clv_mpi_plan *plan);
+void clv_mpi_prepared_collective_abandon(clv_mpi_prepared_collective *prepared);
 void clv_mpi_close(clv_world *world);
 void clv_mpi_leak(clv_world *world);
 
@@ -190,18 +190,19 @@ clv_status clv_mpi_open_shm(clv_world *world, clv_error *err);
 /* ---- shm_transport.c ---- */
 
 /* Sets plan->shm; *staging: bytes that it needs. */
-clv_status clv_shm_prepare(clv_mpi_plan *plan, const clv_transfer *transfer, int64_t *staging, clv_error *err);
-void clv_shm_plan_free(clv_shm_plan *shm);
-clv_status clv_shm_start(clv_mpi_plan *plan, void *staging, clv_error *err);
-/* Waits until all members have published their slots of this collective. */
-clv_status clv_shm_await_members(clv_mpi_plan *plan, clv_error *err);
-/* The transport's wait for prepared collectives with shm.in_slots. */
-clv_status clv_shm_wait(clv_mpi_plan *plan, clv_wait what, clv_error *err);
-
-/* ---- mpi_plan.c ---- */
-
-clv_status clv_mpi_prepare(clv_plan **out, clv_comm *comm, const clv_transfer *transfer, int64_t *staging,
+clv_status clv_shm_prepare(clv_mpi_prepared_collective *prepared, const clv_transfer *transfer, int64_t *staging,
                            clv_error *err);
-void clv_mpi_release(clv_plan *plan);
+void clv_shm_prepared_collective_free(clv_shm_prepared_collective *shm);
+clv_status clv_shm_start(clv_mpi_prepared_collective *prepared, void *staging, clv_error *err);
+/* Waits until all members have published their slots of this collective. */
+clv_status clv_shm_await_members(clv_mpi_prepared_collective *prepared, clv_error *err);
+/* The transport's wait for prepared collectives with shm.in_slots. */
+clv_status clv_shm_wait(clv_mpi_prepared_collective *prepared, clv_wait what, clv_error *err);
+
+/* ---- mpi_prepared_collective.c ---- */
+
+clv_status clv_mpi_prepare(clv_prepared_collective **out, clv_comm *comm, const clv_transfer *transfer,
+                           int64_t *staging, clv_error *err);
+void clv_mpi_release(clv_prepared_collective *prepared);
 /* Offset in elements of a box's first element in a shard. */
 int64_t clv_box_offset(const clv_shard *box, const clv_shard *shard);

@@ -18,23 +18,23 @@ int clv_mpi_test_message(const clv_job *job, clv_mpi_message *p)
     return code;
 }
 
-void clv_mpi_plan_finish(clv_mpi_plan *plan)
+void clv_mpi_prepared_collective_finish(clv_mpi_prepared_collective *prepared)
 {
-    clv_mpi_plan **at = &plan->base.comm->world->mpi->running[plan->base.comm->rank];
-    while (*at != plan)
+    clv_mpi_prepared_collective **at = &prepared->base.comm->world->mpi->running[prepared->base.comm->rank];
+    while (*at != prepared)
         at = &(*at)->next_running;
-    *at = plan->next_running;
-    plan->running = false;
-    clv_mpi_end_overlap(plan);
+    *at = prepared->next_running;
+    prepared->running = false;
+    clv_mpi_end_overlap(prepared);
 }
 
-void clv_mpi_cancel_receives(clv_mpi_plan *plan)
+void clv_mpi_cancel_receives(clv_mpi_prepared_collective *prepared)
 {
-    clv_job *job = plan->base.comm->world->mpi->job;
+    clv_job *job = prepared->base.comm->world->mpi->job;
     pthread_mutex_lock(&job->lock);
-    for (int k = 0; k < plan->n_phases; k++)
-        for (int i = 0; i < plan->phases[k].n_receives && !job->poisoned; i++) {
-            clv_mpi_message *p = &plan->phases[k].receives[i];
+    for (int k = 0; k < prepared->n_phases; k++)
+        for (int i = 0; i < prepared->phases[k].n_receives && !job->poisoned; i++) {
+            clv_mpi_message *p = &prepared->phases[k].receives[i];
             if (!clv_job_end_requests(job, p->requests + p->n_ended, p->n_posted - p->n_ended, true, CLV_MPI_CANCEL_NS))
                 job->poisoned = 1;
             p->n_ended = p->n_posted;
@@ -43,13 +43,13 @@ void clv_mpi_cancel_receives(clv_mpi_plan *plan)
 }
 
 /* Under the lock: whether all sends of a prepared collective have been received. */
-static bool is_sent(const clv_mpi_plan *plan)
+static bool is_sent(const clv_mpi_prepared_collective *prepared)
 {
-    const clv_job *job = plan->base.comm->world->mpi->job;
+    const clv_job *job = prepared->base.comm->world->mpi->job;
     bool all = true;
-    for (int k = 0; k < plan->n_phases; k++)
-        for (int i = 0; i < plan->phases[k].n_sends; i++) {
-            clv_mpi_message *p = &plan->phases[k].sends[i];
+    for (int k = 0; k < prepared->n_phases; k++)
+        for (int i = 0; i < prepared->phases[k].n_sends; i++) {
+            clv_mpi_message *p = &prepared->phases[k].sends[i];
             if (clv_mpi_test_message(job, p) != 0)
                 p->n_ended = p->n_posted; /* a failed request has ended, too */
             all = all && p->n_ended == p->n_posted;
@@ -82,17 +82,17 @@ static bool drain_unwanted(struct clv_mpi_world *state)
     return true;
 }
 
-void clv_mpi_plan_abandon(clv_mpi_plan *plan)
+void clv_mpi_prepared_collective_abandon(clv_mpi_prepared_collective *prepared)
 {
-    if (!plan->running)
+    if (!prepared->running)
         return;
-    struct clv_mpi_world *state = plan->base.comm->world->mpi;
+    struct clv_mpi_world *state = prepared->base.comm->world->mpi;
     clv_job *job = state->job;
     clv_deadline deadline = clv_deadline_after(CLV_MPI_CANCEL_NS);
-    clv_mpi_cancel_receives(plan);
+    clv_mpi_cancel_receives(prepared);
     for (bool over = false; !over;) {
         pthread_mutex_lock(&job->lock);
-        over = job->poisoned || is_sent(plan);
+        over = job->poisoned || is_sent(prepared);
         if (!over)
             (void)drain_unwanted(state);
         if (!over && clv_deadline_remaining(&deadline) == 0)
@@ -100,7 +100,7 @@ void clv_mpi_plan_abandon(clv_mpi_plan *plan)
         pthread_mutex_unlock(&job->lock);
         sched_yield();
     }
-    clv_mpi_plan_finish(plan);
+    clv_mpi_prepared_collective_finish(prepared);
 }
 
 /* Under the lock: whether all sends of this process have been received. */
@@ -108,8 +108,9 @@ static bool has_sent_all(const clv_world *world)
 {
     bool all = true;
     for (int r = world->first_local; r < world->first_local + world->n_local; r++)
-        for (const clv_mpi_plan *plan = world->mpi->running[r]; plan; plan = plan->next_running)
-            all = is_sent(plan) && all;
+        for (const clv_mpi_prepared_collective *prepared = world->mpi->running[r]; prepared;
+             prepared = prepared->next_running)
+            all = is_sent(prepared) && all;
     return all;
 }
 
@@ -150,13 +151,13 @@ void clv_mpi_close(clv_world *world)
         return;
     clv_job *job = state->job;
     clv_mpi_leak(world);
-    for (int i = 0; state->listening && i < POLLS && !clv_world_failed(world, NULL); i++)
+    for (int i = 0; state->listening && i < POLLS && !clv_world_has_failed(world, NULL); i++)
         (void)clv_mpi_poll_failure(world);
-    if (state->listening && clv_world_failed(world, NULL))
+    if (state->listening && clv_world_has_failed(world, NULL))
         send_goodbye(world);
     for (int r = 0; state->running && r < world->ranks; r++)
         while (state->running[r])
-            clv_mpi_plan_abandon(state->running[r]);
+            clv_mpi_prepared_collective_abandon(state->running[r]);
     clv_mpi_stop_progress_thread(state);
     pthread_mutex_lock(&job->lock);
     bool over = !job->poisoned;

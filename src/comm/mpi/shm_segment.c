@@ -134,31 +134,31 @@ void clv_shm_segment_free(clv_shm_segment *segment)
 
 /* ---- slots ---- */
 
-static size_t index_of(const clv_shm_segment *segment, int set, int rank)
+static size_t index_of(const clv_shm_segment *segment, int group_set, int rank)
 {
-    return (size_t)set * (size_t)segment->ranks + (size_t)rank;
+    return (size_t)group_set * (size_t)segment->ranks + (size_t)rank;
 }
 
-static clv_shm_slot *slot_of(const clv_shm_segment *segment, int set, int rank, uint32_t number)
+static clv_shm_slot *slot_of(const clv_shm_segment *segment, int group_set, int rank, uint32_t number)
 {
-    return &segment->slots[2 * index_of(segment, set, rank) + (number & 1)];
+    return &segment->slots[2 * index_of(segment, group_set, rank) + (number & 1)];
 }
 
-clv_shm_slot *clv_shm_next_slot(const clv_shm_segment *segment, int set, int rank)
+clv_shm_slot *clv_shm_next_slot(const clv_shm_segment *segment, int group_set, int rank)
 {
-    return slot_of(segment, set, rank, segment->published[index_of(segment, set, rank)] + 1);
+    return slot_of(segment, group_set, rank, segment->published[index_of(segment, group_set, rank)] + 1);
 }
 
-uint32_t clv_shm_publish_slot(clv_shm_segment *segment, int set, int rank)
+uint32_t clv_shm_publish_slot(clv_shm_segment *segment, int group_set, int rank)
 {
-    uint32_t number = ++segment->published[index_of(segment, set, rank)];
-    atomic_store_explicit(&slot_of(segment, set, rank, number)->number, number, memory_order_release);
+    uint32_t number = ++segment->published[index_of(segment, group_set, rank)];
+    atomic_store_explicit(&slot_of(segment, group_set, rank, number)->number, number, memory_order_release);
     return number;
 }
 
-const clv_shm_slot *clv_shm_read_slot(const clv_shm_segment *segment, int set, int rank, uint32_t number)
+const clv_shm_slot *clv_shm_read_slot(const clv_shm_segment *segment, int group_set, int rank, uint32_t number)
 {
-    const clv_shm_slot *slot = slot_of(segment, set, rank, number);
+    const clv_shm_slot *slot = slot_of(segment, group_set, rank, number);
     return atomic_load_explicit(&slot->number, memory_order_acquire) == number ? slot : NULL;
 }
 

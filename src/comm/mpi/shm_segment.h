@@ -57,10 +57,10 @@ void clv_shm_segment_close_file(clv_shm_segment *segment);
 void clv_shm_segment_free(clv_shm_segment *segment); /* NULL is a no-op; other processes keep theirs */
 
 /* The slot that a rank of this process must fill next. */
-clv_shm_slot *clv_shm_next_slot(const clv_shm_segment *segment, int set, int rank);
+clv_shm_slot *clv_shm_next_slot(const clv_shm_segment *segment, int group_set, int rank);
 /* Publishes it. Returns its number. */
-uint32_t clv_shm_publish_slot(clv_shm_segment *segment, int set, int rank);
+uint32_t clv_shm_publish_slot(clv_shm_segment *segment, int group_set, int rank);
 /* A rank's slot with this number; NULL: not published yet. */
-const clv_shm_slot *clv_shm_read_slot(const clv_shm_segment *segment, int set, int rank, uint32_t number);
+const clv_shm_slot *clv_shm_read_slot(const clv_shm_segment *segment, int group_set, int rank, uint32_t number);
 /* The elements of a slot. */
 unsigned char *clv_shm_slot_elements(const clv_shm_segment *segment, const clv_shm_slot *slot);

@@ -21,19 +21,20 @@ enum {
 
 static bool all_on_host(const struct clv_mpi_world *state, const clv_group *group)
 {
-    bool all = state->segment && group->set < CLV_SHM_GROUP_SETS;
+    bool all = state->segment && group->group_set < CLV_SHM_GROUP_SETS;
     for (int m = 0; all && m < group->n; m++)
         all = state->shm_index[group->ranks[m]] >= 0;
     return all;
 }
 
-clv_status clv_shm_prepare(clv_mpi_plan *plan, const clv_transfer *t, int64_t *staging, clv_error *err)
+clv_status clv_shm_prepare(clv_mpi_prepared_collective *prepared, const clv_transfer *t, int64_t *staging,
+                           clv_error *err)
 {
-    clv_shm_plan *shm = &plan->shm;
+    clv_shm_prepared_collective *shm = &prepared->shm;
     size_t n = (size_t)t->group->n;
-    const clv_job *job = plan->base.comm->world->mpi->job;
+    const clv_job *job = prepared->base.comm->world->mpi->job;
     int64_t size = (int64_t)clv_dtype_size(t->dtype);
-    if (!all_on_host(plan->base.comm->world->mpi, t->group))
+    if (!all_on_host(prepared->base.comm->world->mpi, t->group))
         return CLV_OK;
     shm->members = calloc(n, sizeof *shm->members);
     shm->ins = calloc(n, sizeof *shm->ins);
@@ -52,12 +53,12 @@ clv_status clv_shm_prepare(clv_mpi_plan *plan, const clv_transfer *t, int64_t *s
     if (shm->reduces && clv_group_shards_is_all_reduce(&t->parts))
         shm->in_slots = shm->in_slots && shm->members[0].bytes * t->group->n <= MAX_ADDEND_BYTES;
     shm->size = (size_t)size;
-    if (shm->in_slots && shm->reduces && !plan->base.out_device->backend->is_host)
-        *staging = clv_shard_elems(&plan->base.out_shard) * size;
+    if (shm->in_slots && shm->reduces && !prepared->base.out_device->backend->is_host)
+        *staging = clv_shard_elems(&prepared->base.out_shard) * size;
     return CLV_OK;
 }
 
-void clv_shm_plan_free(clv_shm_plan *shm)
+void clv_shm_prepared_collective_free(clv_shm_prepared_collective *shm)
 {
     free(shm->members);
     free(shm->ins);
@@ -66,148 +67,153 @@ void clv_shm_plan_free(clv_shm_plan *shm)
 /* ---- running ---- */
 
 /* Copies the boxes that members need from the operand to the slot. */
-static clv_status fill_slot(const clv_mpi_plan *plan, const clv_shm_slot *slot, clv_error *err)
+static clv_status fill_slot(const clv_mpi_prepared_collective *prepared, const clv_shm_slot *slot, clv_error *err)
 {
-    const clv_device *device = plan->base.in_device;
-    const clv_shard *operand = &plan->base.in_shard;
-    void *elements = clv_shm_slot_elements(plan->base.comm->world->mpi->segment, slot);
+    const clv_device *device = prepared->base.in_device;
+    const clv_shard *operand = &prepared->base.in_shard;
+    void *elements = clv_shm_slot_elements(prepared->base.comm->world->mpi->segment, slot);
     bool all = false;
-    for (int m = 0; m < plan->base.group->n && !all; m++) {
-        const clv_shm_member *its = &plan->shm.members[m];
+    for (int m = 0; m < prepared->base.group->n && !all; m++) {
+        const clv_shm_member *its = &prepared->shm.members[m];
         if (its->sends)
-            CLV_TRY(device->backend->copy(device, CLV_COPY_TO_HOST, elements, operand, plan->base.in, operand,
-                                          &its->send, plan->shm.size, err));
+            CLV_TRY(device->backend->copy(device, CLV_COPY_TO_HOST, elements, operand, prepared->base.in, operand,
+                                          &its->send, prepared->shm.size, err));
         all = its->sends && clv_shard_equal(&its->send, operand);
     }
     return CLV_OK;
 }
 
-clv_status clv_shm_start(clv_mpi_plan *plan, void *staging, clv_error *err)
+clv_status clv_shm_start(clv_mpi_prepared_collective *prepared, void *staging, clv_error *err)
 {
-    const struct clv_mpi_world *state = plan->base.comm->world->mpi;
-    int set = plan->base.group->set, index = state->shm_index[plan->base.comm->rank];
-    clv_shm_slot *slot = clv_shm_next_slot(state->segment, set, index);
-    size_t length = strnlen(plan->desc.what, sizeof slot->what - 1);
-    slot->tag = plan->desc.tag;
-    slot->bytes = plan->shm.members[plan->base.group->me].bytes;
-    memcpy(slot->what, plan->desc.what, length);
+    const struct clv_mpi_world *state = prepared->base.comm->world->mpi;
+    int group_set = prepared->base.group->group_set, index = state->shm_index[prepared->base.comm->rank];
+    clv_shm_slot *slot = clv_shm_next_slot(state->segment, group_set, index);
+    size_t length = strnlen(prepared->desc.what, sizeof slot->what - 1);
+    slot->tag = prepared->desc.tag;
+    slot->bytes = prepared->shm.members[prepared->base.group->me].bytes;
+    memcpy(slot->what, prepared->desc.what, length);
     slot->what[length] = '\0';
-    if (plan->shm.in_slots)
-        CLV_TRY(fill_slot(plan, slot, err));
-    if (plan->base.overlapped)
+    if (prepared->shm.in_slots)
+        CLV_TRY(fill_slot(prepared, slot, err));
+    if (prepared->base.overlapped)
         slot->published_ns = clv_now_ns();
-    plan->staging = staging;
-    plan->shm.number = clv_shm_publish_slot(state->segment, set, index);
-    for (int m = 0; m < plan->base.group->n; m++)
-        plan->shm.members[m].slot = NULL;
+    prepared->staging = staging;
+    prepared->shm.number = clv_shm_publish_slot(state->segment, group_set, index);
+    for (int m = 0; m < prepared->base.group->n; m++)
+        prepared->shm.members[m].slot = NULL;
     return CLV_OK;
 }
 
 /* Reads the slots that were not published before; *missing: number of those that still are not. */
-static clv_status read_slots(clv_mpi_plan *plan, int *missing, clv_error *err)
+static clv_status read_slots(clv_mpi_prepared_collective *prepared, int *missing, clv_error *err)
 {
-    const struct clv_mpi_world *state = plan->base.comm->world->mpi;
-    const clv_group *group = plan->base.group;
+    const struct clv_mpi_world *state = prepared->base.comm->world->mpi;
+    const clv_group *group = prepared->base.group;
     *missing = 0;
     for (int m = 0; m < group->n; m++) {
-        clv_shm_member *its = &plan->shm.members[m];
+        clv_shm_member *its = &prepared->shm.members[m];
         if (its->slot)
             continue;
-        its->slot = clv_shm_read_slot(state->segment, group->set, state->shm_index[group->ranks[m]], plan->shm.number);
+        its->slot = clv_shm_read_slot(state->segment, group->group_set, state->shm_index[group->ranks[m]],
+                                      prepared->shm.number);
         if (!its->slot) {
             (*missing)++;
             continue;
         }
         if (m == group->me)
             continue;
-        if (plan->shm.in_slots && plan->base.overlapped && its->slot->published_ns > plan->base.arrived_ns)
-            plan->base.arrived_ns = its->slot->published_ns;
-        CLV_TRY(clv_mpi_check_peer(plan, m, true, its->slot->tag, its->slot->what, its->bytes, its->slot->bytes, err));
-        if (plan->shm.in_slots)
-            clv_recorder_receive(plan->base.comm->recorder, m,
-                                 clv_shard_elems(&its->receive) * (int64_t)plan->shm.size);
+        if (prepared->shm.in_slots && prepared->base.overlapped && its->slot->published_ns > prepared->base.arrived_ns)
+            prepared->base.arrived_ns = its->slot->published_ns;
+        CLV_TRY(
+            clv_mpi_check_peer(prepared, m, true, its->slot->tag, its->slot->what, its->bytes, its->slot->bytes, err));
+        if (prepared->shm.in_slots)
+            clv_recorder_receive(prepared->base.comm->recorder, m,
+                                 clv_shard_elems(&its->receive) * (int64_t)prepared->shm.size);
     }
     return CLV_OK;
 }
 
-static clv_status fail_late(const clv_mpi_plan *plan, clv_error *err)
+static clv_status fail_late(const clv_mpi_prepared_collective *prepared, clv_error *err)
 {
-    clv_comm *comm = plan->base.comm;
-    for (int m = 0; m < plan->base.group->n; m++) {
-        const clv_shm_member *its = &plan->shm.members[m];
+    clv_comm *comm = prepared->base.comm;
+    for (int m = 0; m < prepared->base.group->n; m++) {
+        const clv_shm_member *its = &prepared->shm.members[m];
         comm->missing[m] = !its->slot;
         if (!its->slot && its->receives)
-            comm->bytes[m] = (clv_byte_progress){.expected = clv_shard_elems(&its->receive) * (int64_t)plan->shm.size};
+            comm->bytes[m] =
+                (clv_byte_progress){.expected = clv_shard_elems(&its->receive) * (int64_t)prepared->shm.size};
     }
-    return clv_world_fail_timeout(comm, plan->base.group, &plan->desc, err);
+    return clv_world_fail_timeout(comm, prepared->base.group, &prepared->desc, err);
 }
 
-clv_status clv_shm_await_members(clv_mpi_plan *plan, clv_error *err)
+clv_status clv_shm_await_members(clv_mpi_prepared_collective *prepared, clv_error *err)
 {
-    clv_comm *comm = plan->base.comm;
+    clv_comm *comm = prepared->base.comm;
     clv_world *world = comm->world;
     clv_mpi_backoff w = {.spins = world->spins > 0 ? SPINS : 0, .deadline = clv_deadline_after(world->timeout_ns)};
     for (bool late = false;; late = !clv_mpi_backoff_pause(&w)) { /* then polls once more */
         int missing;
-        if (clv_world_failed(world, NULL))
+        if (clv_world_has_failed(world, NULL))
             return clv_collective_give_up(comm, err);
-        CLV_TRY(read_slots(plan, &missing, err));
+        CLV_TRY(read_slots(prepared, &missing, err));
         if (missing == 0)
             return CLV_OK;
         bool failed_elsewhere = (late || w.polls % FAILURE_POLLS == FAILURE_POLLS - 1) && clv_mpi_poll_failure(world);
         if (late && !failed_elsewhere)
-            return fail_late(plan, err);
+            return fail_late(prepared, err);
     }
 }
 
-static clv_status reduce(const clv_mpi_plan *plan, clv_error *err)
+static clv_status reduce(const clv_mpi_prepared_collective *prepared, clv_error *err)
 {
-    const struct clv_mpi_world *state = plan->base.comm->world->mpi;
-    const clv_device *device = plan->base.out_device;
-    const clv_shard *out = &plan->base.out_shard;
+    const struct clv_mpi_world *state = prepared->base.comm->world->mpi;
+    const clv_device *device = prepared->base.out_device;
+    const clv_shard *out = &prepared->base.out_shard;
     bool is_host = device->backend->is_host;
-    void *to = is_host ? plan->base.out : plan->staging;
-    for (int m = 0; m < plan->base.group->n; m++)
-        plan->shm.ins[m] = m == plan->base.group->me && plan->base.in_device->backend->is_host
-                               ? plan->base.in
-                               : clv_shm_slot_elements(state->segment, plan->shm.members[m].slot);
-    CLV_TRY(clv_device_host.backend->reduce(&clv_device_host, to, out, plan->shm.ins, plan->base.group->n,
-                                            &plan->base.in_shard, out, plan->base.dtype, plan->base.reduction, err));
+    void *to = is_host ? prepared->base.out : prepared->staging;
+    for (int m = 0; m < prepared->base.group->n; m++)
+        prepared->shm.ins[m] = m == prepared->base.group->me && prepared->base.in_device->backend->is_host
+                                   ? prepared->base.in
+                                   : clv_shm_slot_elements(state->segment, prepared->shm.members[m].slot);
+    CLV_TRY(clv_device_host.backend->reduce(&clv_device_host, to, out, prepared->shm.ins, prepared->base.group->n,
+                                            &prepared->base.in_shard, out, prepared->base.dtype,
+                                            prepared->base.reduction, err));
     if (is_host)
         return CLV_OK;
-    return device->backend->copy(device, CLV_COPY_FROM_HOST, plan->base.out, out, to, out, out, plan->shm.size, err);
+    return device->backend->copy(device, CLV_COPY_FROM_HOST, prepared->base.out, out, to, out, out, prepared->shm.size,
+                                 err);
 }
 
-static clv_status copy_from_slots(const clv_mpi_plan *plan, clv_error *err)
+static clv_status copy_from_slots(const clv_mpi_prepared_collective *prepared, clv_error *err)
 {
-    const struct clv_mpi_world *state = plan->base.comm->world->mpi;
-    const clv_device *device = plan->base.out_device;
-    if (plan->shm.reduces)
-        return reduce(plan, err);
-    for (int m = 0; m < plan->base.group->n; m++) {
-        const clv_shm_member *its = &plan->shm.members[m];
+    const struct clv_mpi_world *state = prepared->base.comm->world->mpi;
+    const clv_device *device = prepared->base.out_device;
+    if (prepared->shm.reduces)
+        return reduce(prepared, err);
+    for (int m = 0; m < prepared->base.group->n; m++) {
+        const clv_shm_member *its = &prepared->shm.members[m];
         if (its->receives)
-            CLV_TRY(device->backend->copy(device, CLV_COPY_FROM_HOST, plan->base.out, &plan->base.out_shard,
+            CLV_TRY(device->backend->copy(device, CLV_COPY_FROM_HOST, prepared->base.out, &prepared->base.out_shard,
                                           clv_shm_slot_elements(state->segment, its->slot), &its->operand,
-                                          &its->receive, plan->shm.size, err));
+                                          &its->receive, prepared->shm.size, err));
     }
     return CLV_OK;
 }
 
-clv_status clv_shm_wait(clv_mpi_plan *plan, clv_wait what, clv_error *err)
+clv_status clv_shm_wait(clv_mpi_prepared_collective *prepared, clv_wait what, clv_error *err)
 {
-    clv_comm *comm = plan->base.comm;
-    const clv_group *group = plan->base.group;
+    clv_comm *comm = prepared->base.comm;
+    const clv_group *group = prepared->base.group;
     int64_t began = clv_now_ns();
     if (what == CLV_WAIT_INPUT_REUSABLE) { /* peers read the slot */
         clv_collective_end(comm, group);
         return CLV_OK;
     }
-    clv_collective_record_wait(comm, group, &plan->desc, plan->base.receive_bytes,
+    clv_collective_record_wait(comm, group, &prepared->desc, prepared->base.receive_bytes,
                                clv_recorder_peer_mask(group->n, group->me), began);
-    CLV_TRY(clv_shm_await_members(plan, err));
+    CLV_TRY(clv_shm_await_members(prepared, err));
     clv_comm_add_wait(comm, began);
     clv_recorder_set_phase(comm->recorder, CLV_RECORD_TRANSFERRING);
-    CLV_TRY(copy_from_slots(plan, err));
-    return clv_device_synchronize(plan->base.out_device, err);
+    CLV_TRY(copy_from_slots(prepared, err));
+    return clv_device_synchronize(prepared->base.out_device, err);
 }

@@ -33,7 +33,7 @@ static wait_result sleep_on(backoff *b, _Atomic uint32_t *word, uint32_t stamp)
         if (rest == 0) /* stealing may have overrun the deadline while the others came */
             return clv_stamp_reached(atomic_load_explicit(word, memory_order_acquire), stamp) ? WAIT_OK : WAIT_LATE;
         const int64_t slice = b->stealer.pool ? CLV_TASK_POOL_POLL_NS : SLEEP_SLICE_NS;
-        if (clv_task_pool_steal(b->stealer, b->stealing_ns))
+        if (clv_task_pool_steal_and_run(b->stealer, b->stealing_ns))
             rest = 0; /* there may be more */
         if (clv_stamp_wait(word, stamp, rest < slice ? rest : slice))
             return WAIT_OK;
@@ -49,23 +49,23 @@ static wait_result wait_for(backoff *b, _Atomic uint32_t *word, uint32_t stamp)
             return WAIT_OK;
         if (b->spins <= 0 || atomic_load_explicit(&b->world->failed, memory_order_relaxed))
             return sleep_on(b, word, stamp);
-        if (clv_task_pool_steal(b->stealer, b->stealing_ns))
+        if (clv_task_pool_steal_and_run(b->stealer, b->stealing_ns))
             continue;
         b->spins--;
         clv_cpu_pause();
     }
 }
 
-static clv_slot_line *line_of(const clv_group_set *set, int rank, uint32_t stamp)
+static clv_slot_line *line_of(const clv_group_set *group_set, int rank, uint32_t stamp)
 {
-    return &set->slots[rank].line[(stamp >> 1) & 1u];
+    return &group_set->slots[rank].line[(stamp >> 1) & 1u];
 }
 
-static wait_result wait_flat(backoff *b, const clv_group_set *set, const clv_group *group, uint32_t stamp)
+static wait_result wait_flat(backoff *b, const clv_group_set *group_set, const clv_group *group, uint32_t stamp)
 {
     for (int k = 1; k < group->n; k++) {
         int rank = group->ranks[(group->me + k) % group->n];
-        wait_result result = wait_for(b, &line_of(set, rank, stamp)->word, stamp);
+        wait_result result = wait_for(b, &line_of(group_set, rank, stamp)->word, stamp);
 
         if (result != WAIT_OK)
             return result;
@@ -87,10 +87,10 @@ static void count_arrival(clv_barrier_counter *counter, const clv_group *group, 
 
 static clv_status fail_late(clv_comm *comm, const clv_group *group, uint32_t stamp, clv_error *err)
 {
-    const clv_group_set *set = comm->world->sets[group->set];
+    const clv_group_set *group_set = comm->world->sets[group->group_set];
 
     for (int i = 0; i < group->n; i++) {
-        const clv_slot_line *line = line_of(set, group->ranks[i], stamp);
+        const clv_slot_line *line = line_of(group_set, group->ranks[i], stamp);
 
         comm->missing[i] = !clv_stamp_reached(atomic_load_explicit(&line->word, memory_order_acquire), stamp);
     }
@@ -115,14 +115,14 @@ static clv_status check_descs(clv_comm *comm, const clv_group *group, clv_error 
 
 const clv_collective_desc *clv_barrier_peer_desc(const clv_comm *comm, const clv_group *group, int i)
 {
-    const clv_group_set *set = comm->world->sets[group->set];
+    const clv_group_set *group_set = comm->world->sets[group->group_set];
 
-    return &line_of(set, group->ranks[i], set->slots[comm->rank].stamp)->desc;
+    return &line_of(group_set, group->ranks[i], group_set->slots[comm->rank].stamp)->desc;
 }
 
 void clv_barrier_release(clv_comm *comm, const clv_group *group)
 {
-    clv_slot *slot = &comm->world->sets[group->set]->slots[comm->rank];
+    clv_slot *slot = &comm->world->sets[group->group_set]->slots[comm->rank];
 
     atomic_store_explicit(&slot->released, slot->stamp, memory_order_release);
 }
@@ -132,17 +132,17 @@ static void record_collective(clv_comm *comm, clv_slot *slot, const clv_group *g
 {
     const char *name = atomic_load_explicit(&comm->activity, memory_order_relaxed);
 
-    slot->record = clv_recorder_begin_collective(comm->recorder, name, desc->what, group->set,
+    slot->record = clv_recorder_begin_collective(comm->recorder, name, desc->what, group->group_set,
                                                  atomic_load_explicit(&slot->begun, memory_order_relaxed), desc->tag);
 }
 
 /* Sets the collective that the rank is in: of several that are in flight the one that it waits for. */
 static void enter_collective(clv_comm *comm, const clv_group *group, const clv_collective_desc *desc)
 {
-    const clv_slot *slot = &comm->world->sets[group->set]->slots[comm->rank];
+    const clv_slot *slot = &comm->world->sets[group->group_set]->slots[comm->rank];
 
     atomic_store_explicit(&comm->collective, desc->what, memory_order_release); /* release: its bytes may be new */
-    atomic_store_explicit(&comm->collective_set, group->set, memory_order_relaxed);
+    atomic_store_explicit(&comm->collective_set, group->group_set, memory_order_relaxed);
     atomic_store_explicit(&comm->collective_index, slot->index, memory_order_relaxed);
     atomic_store_explicit(&comm->waits_begun, atomic_load_explicit(&comm->waits_begun, memory_order_relaxed) + 1,
                           memory_order_relaxed);
@@ -151,7 +151,7 @@ static void enter_collective(clv_comm *comm, const clv_group *group, const clv_c
 
 static void enter_wait(clv_comm *comm, const clv_group *group, const clv_collective_desc *desc)
 {
-    clv_slot *slot = &comm->world->sets[group->set]->slots[comm->rank];
+    clv_slot *slot = &comm->world->sets[group->group_set]->slots[comm->rank];
 
     enter_collective(comm, group, desc);
     if (!clv_recorder_is_last(comm->recorder, slot->record))
@@ -175,13 +175,13 @@ void clv_collective_record_end_wait(clv_comm *comm, const clv_group *group, cons
 
 clv_status clv_collective_begin(clv_comm *comm, const clv_group *group, const clv_collective_desc *desc, clv_error *err)
 {
-    clv_slot *slot = &comm->world->sets[group->set]->slots[comm->rank];
+    clv_slot *slot = &comm->world->sets[group->group_set]->slots[comm->rank];
 
     if (atomic_load_explicit(&comm->world->failed, memory_order_acquire))
         return clv_collective_give_up(comm, err);
     if (slot->open)
         return clv_fail(err, CLV_EINVAL, "%s of group set %d starts before another collective of it has ended",
-                        desc->what, group->set);
+                        desc->what, group->group_set);
     slot->index = atomic_load_explicit(&comm->collectives_begun, memory_order_relaxed) + 1;
     enter_collective(comm, group, desc);
     atomic_store_explicit(&comm->phase, 0, memory_order_relaxed);
@@ -196,7 +196,7 @@ clv_status clv_collective_begin(clv_comm *comm, const clv_group *group, const cl
 
 void clv_collective_end(clv_comm *comm, const clv_group *group)
 {
-    clv_slot *slot = &comm->world->sets[group->set]->slots[comm->rank];
+    clv_slot *slot = &comm->world->sets[group->group_set]->slots[comm->rank];
 
     atomic_store_explicit(&comm->in_collective, 0, memory_order_relaxed);
     slot->open = false;
@@ -205,9 +205,9 @@ void clv_collective_end(clv_comm *comm, const clv_group *group)
         clv_recorder_set_phase(comm->recorder, CLV_RECORD_ENDED);
 }
 
-void clv_collective_mark_overlapped(clv_plan *plan)
+void clv_collective_mark_overlapped(clv_prepared_collective *prepared)
 {
-    atomic_store_explicit(&plan->comm->in_collective, 0, memory_order_relaxed);
+    atomic_store_explicit(&prepared->comm->in_collective, 0, memory_order_relaxed);
 }
 
 static bool is_flat(const clv_world *world, const clv_group *group)
@@ -218,31 +218,32 @@ static bool is_flat(const clv_world *world, const clv_group *group)
 clv_status clv_barrier_arrive(clv_comm *comm, const clv_group *group, const clv_collective_desc *desc, clv_error *err)
 {
     clv_world *world = comm->world;
-    clv_group_set *set = world->sets[group->set];
-    clv_slot *slot = &set->slots[comm->rank];
+    clv_group_set *group_set = world->sets[group->group_set];
+    clv_slot *slot = &group_set->slots[comm->rank];
 
     if (atomic_load_explicit(&world->failed, memory_order_acquire))
         return clv_collective_give_up(comm, err);
     slot->stamp += 2;
-    clv_slot_line *line = line_of(set, comm->rank, slot->stamp);
+    clv_slot_line *line = line_of(group_set, comm->rank, slot->stamp);
     line->desc = *desc;
     clv_stamp_publish(&line->word, slot->stamp);
     if (!is_flat(world, group))
-        count_arrival(&set->counters[set->counter_of[comm->rank]], group, slot->stamp);
+        count_arrival(&group_set->counters[group_set->counter_of[comm->rank]], group, slot->stamp);
     return CLV_OK;
 }
 
 clv_status clv_barrier_wait(clv_comm *comm, const clv_group *group, clv_error *err)
 {
     clv_world *world = comm->world;
-    clv_group_set *set = world->sets[group->set];
-    uint32_t stamp = set->slots[comm->rank].stamp;
+    clv_group_set *group_set = world->sets[group->group_set];
+    uint32_t stamp = group_set->slots[comm->rank].stamp;
     backoff b = {.world = world,
                  .stealer = {world->pool, comm->rank - world->first_local},
                  .stealing_ns = &comm->stealing_ns,
                  .spins = world->spins};
-    wait_result result = is_flat(world, group) ? wait_flat(&b, set, group, stamp)
-                                               : wait_for(&b, &set->counters[set->counter_of[comm->rank]].word, stamp);
+    wait_result result = is_flat(world, group)
+                             ? wait_flat(&b, group_set, group, stamp)
+                             : wait_for(&b, &group_set->counters[group_set->counter_of[comm->rank]].word, stamp);
 
     if (result == WAIT_LATE)
         return fail_late(comm, group, stamp, err);

@@ -15,13 +15,13 @@ static void read_recorder(clv_rank_progress *s, const clv_recorder *r)
         s->awaited = atomic_load_explicit(&r->collectives[at].awaited, memory_order_relaxed);
 }
 
-clv_rank_progress clv_rank_progress_read(const clv_world *world, int rank, int set)
+clv_rank_progress clv_local_rank_progress(const clv_world *world, int rank, int group_set)
 {
     const clv_comm *comm = &world->comms[rank];
     const char *activity = atomic_load_explicit(&comm->activity, memory_order_acquire);
     const char *doing = atomic_load_explicit(&comm->collective, memory_order_acquire);
     clv_rank_progress s = {.rank = rank,
-                           .set = atomic_load_explicit(&comm->collective_set, memory_order_relaxed),
+                           .group_set = atomic_load_explicit(&comm->collective_set, memory_order_relaxed),
                            .begun = atomic_load_explicit(&comm->collectives_begun, memory_order_relaxed),
                            .collective = atomic_load_explicit(&comm->collective_index, memory_order_relaxed),
                            .waits_begun = atomic_load_explicit(&comm->waits_begun, memory_order_relaxed),
@@ -30,9 +30,9 @@ clv_rank_progress clv_rank_progress_read(const clv_world *world, int rank, int s
                            .idle = !atomic_load_explicit(&comm->busy, memory_order_relaxed),
                            .at_local_barrier = atomic_load_explicit(&comm->at_local_barrier, memory_order_relaxed),
                            .phase = atomic_load_explicit(&comm->phase, memory_order_relaxed)};
-    if (set >= 0 && set < world->n_sets) {
-        s.set_begun = atomic_load_explicit(&world->sets[set]->slots[rank].begun, memory_order_acquire);
-        s.set_tag = atomic_load_explicit(&world->sets[set]->slots[rank].tag, memory_order_relaxed);
+    if (group_set >= 0 && group_set < world->n_sets) {
+        s.set_begun = atomic_load_explicit(&world->sets[group_set]->slots[rank].begun, memory_order_acquire);
+        s.set_tag = atomic_load_explicit(&world->sets[group_set]->slots[rank].tag, memory_order_relaxed);
     }
     read_recorder(&s, comm->recorder);
     snprintf(s.what, sizeof s.what, "%s", doing ? doing : "");
@@ -67,7 +67,7 @@ static bool has_undelivered(const clv_rank_progress *a, const clv_rank_progress 
 
 static bool is_in_collective(const clv_world *world, const clv_rank_progress *s)
 {
-    return s->known && s->in_collective && s->set >= 0 && s->set < world->n_sets;
+    return s->known && s->in_collective && s->group_set >= 0 && s->group_set < world->n_sets;
 }
 
 /* Marks the ranks that rank r waits for; returns whether any is new. An idle rank waits for the busy ranks of its
@@ -77,7 +77,7 @@ static bool add_awaited_ranks(bool *waited, const clv_world *world, const clv_ra
     const clv_rank_progress *a = &all[r];
     bool more = false;
     if (is_in_collective(world, a)) {
-        const clv_group *its = &world->sets[a->set]->view[r];
+        const clv_group *its = &world->sets[a->group_set]->view[r];
         for (int i = 0; i < its->n; i++) {
             int b = its->ranks[i];
             if (!waited[b] && b != r && blocks(world, &all[b], i, a))
@@ -110,7 +110,7 @@ static clv_culprit find_undelivered(const clv_world *world, const clv_rank_progr
         if ((!waited[r] && r != me) || !is_in_collective(world, a) ||
             (found.rank >= 0 && a->collective >= all[found.undelivered_to].collective))
             continue;
-        const clv_group *its = &world->sets[a->set]->view[r];
+        const clv_group *its = &world->sets[a->group_set]->view[r];
         for (int i = 0; i < its->n && found.undelivered_to != r; i++)
             if (its->ranks[i] != r && has_undelivered(a, &all[its->ranks[i]], i))
                 found = (clv_culprit){its->ranks[i], r};
@@ -153,7 +153,7 @@ void clv_rank_progress_describe(char *out, size_t size, const clv_rank_progress 
 {
     char last[96] = "", activity[112] = "", responds[64] = "";
     if (s->known && s->what[0])
-        snprintf(last, sizeof last, "last in %.31s of group set %d, ", s->what, s->set);
+        snprintf(last, sizeof last, "last in %.31s of group set %d, ", s->what, s->group_set);
     else if (s->known)
         snprintf(last, sizeof last, "no collective yet, ");
     if (s->known)

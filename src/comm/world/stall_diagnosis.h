@@ -9,7 +9,7 @@
  * "the collective" is the one that the rank is in, or was in last. */
 typedef struct clv_rank_progress {
     int32_t rank;
-    int32_t set;          /* group set of the collective */
+    int32_t group_set;    /* group set of the collective */
     uint64_t begun;       /* number of collectives begun */
     uint64_t collective;  /* index of the collective, from 1 */
     uint64_t waits_begun; /* number of starts and waits of collectives so far */
@@ -29,8 +29,8 @@ typedef struct clv_rank_progress {
     char activity[96];        /* its op or other activity; "": none */
 } clv_rank_progress;
 
-/* Reads the progress of a rank of this process; set: for set_begun and set_tag. */
-clv_rank_progress clv_rank_progress_read(const clv_world *world, int rank, int set);
+/* The progress of a rank (its number in the world) that this process has; group_set: for set_begun and set_tag. */
+clv_rank_progress clv_local_rank_progress(const clv_world *world, int rank, int group_set);
 
 /* The culprit of a timeout. */
 typedef struct clv_culprit {

@@ -17,18 +17,18 @@ static bool should_spin(int option, int ranks, const clv_process_links *links)
     return option >= 0 ? option != 0 : ranks <= cores;
 }
 
-static void free_set(clv_group_set *set)
+static void free_set(clv_group_set *group_set)
 {
-    if (!set)
+    if (!group_set)
         return;
-    free(set->view);
-    free(set->members);
-    free(set->local);
-    free(set->local_members);
-    free(set->counter_of);
-    free(set->slots);
-    free(set->counters);
-    free(set);
+    free(group_set->view);
+    free(group_set->members);
+    free(group_set->local);
+    free(group_set->local_members);
+    free(group_set->counter_of);
+    free(group_set->slots);
+    free(group_set->counters);
+    free(group_set);
 }
 
 static void free_world(clv_world *world)
@@ -113,7 +113,7 @@ clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *op
     world->seed = options->seed;
     world->pool = options->pool;
     world->ranks = ranks;
-    world->timeout_ns = clv_timeout_ns(options->timeout_ms);
+    world->timeout_ns = clv_timeout_ms_to_ns(options->timeout_ms);
     pthread_mutex_init(&world->lock, NULL);
     world->comms = clv_cache_line_alloc((size_t)ranks, sizeof *world->comms);
     int ok = world->comms != NULL;
@@ -149,7 +149,7 @@ static bool is_busy(const clv_world *world)
 {
     for (int s = 0; s < world->n_sets; s++)
         for (int r = 0; r < world->ranks; r++)
-            if (clv_slot_in_collective(&world->sets[s]->slots[r]))
+            if (clv_slot_is_in_collective(&world->sets[s]->slots[r]))
                 return true;
     return false;
 }
@@ -186,7 +186,7 @@ uint64_t clv_world_collectives_begun(const clv_world *world, int rank)
     return atomic_load_explicit(&world->comms[rank].collectives_begun, memory_order_relaxed);
 }
 
-bool clv_world_is_process_root(const clv_world *world, int rank)
+bool clv_world_is_process_leader(const clv_world *world, int rank)
 {
     return world->first_ranks[clv_world_process_of(world, rank)] == rank;
 }
@@ -216,14 +216,14 @@ int clv_world_group_set_count(const clv_world *world)
     return world->n_sets;
 }
 
-const clv_group *clv_world_group(const clv_world *world, int set, int rank)
+const clv_group *clv_world_group(const clv_world *world, int group_set, int rank)
 {
-    return &world->sets[set]->view[rank];
+    return &world->sets[group_set]->view[rank];
 }
 
-void clv_world_group_set_progress(uint64_t *begun, uint64_t *ended, const clv_world *world, int set, int rank)
+void clv_world_group_set_progress(uint64_t *begun, uint64_t *ended, const clv_world *world, int group_set, int rank)
 {
-    const clv_slot *slot = &world->sets[set]->slots[rank];
+    const clv_slot *slot = &world->sets[group_set]->slots[rank];
 
     *ended = atomic_load_explicit(&slot->ended, memory_order_relaxed);
     *begun = atomic_load_explicit(&slot->begun, memory_order_relaxed);
@@ -231,9 +231,9 @@ void clv_world_group_set_progress(uint64_t *begun, uint64_t *ended, const clv_wo
 
 /* ---- endpoints ---- */
 
-const clv_group *clv_comm_group(const clv_comm *comm, int set)
+const clv_group *clv_comm_group(const clv_comm *comm, int group_set)
 {
-    return set >= 0 && set < comm->world->n_sets ? &comm->world->sets[set]->view[comm->rank] : NULL;
+    return group_set >= 0 && group_set < comm->world->n_sets ? &comm->world->sets[group_set]->view[comm->rank] : NULL;
 }
 
 void clv_comm_set_activity(clv_comm *comm, const char *op)
@@ -258,7 +258,7 @@ void clv_comm_set_busy(clv_comm *comm, bool busy)
     atomic_store_explicit(&comm->busy, busy, memory_order_relaxed);
 }
 
-int64_t clv_comm_fetch_wait_ns(clv_comm *comm)
+int64_t clv_comm_take_wait_ns(clv_comm *comm)
 {
     int64_t waited = comm->waited_ns;
 
@@ -266,7 +266,7 @@ int64_t clv_comm_fetch_wait_ns(clv_comm *comm)
     return waited;
 }
 
-void clv_comm_record_waits(clv_comm *comm, clv_wait_log *waits)
+void clv_comm_set_wait_log(clv_comm *comm, clv_wait_log *waits)
 {
     comm->waits = waits;
 }
@@ -275,36 +275,36 @@ void clv_comm_record_waits(clv_comm *comm, clv_wait_log *waits)
 
 static clv_group_set *new_set(int ranks, int id)
 {
-    clv_group_set *set = calloc(1, sizeof *set);
+    clv_group_set *group_set = calloc(1, sizeof *group_set);
     size_t n = (size_t)ranks;
 
-    if (!set)
+    if (!group_set)
         return NULL;
-    set->view = calloc(n, sizeof *set->view);
-    set->members = calloc(n, sizeof *set->members);
-    set->local = calloc(n, sizeof *set->local);
-    set->local_members = calloc(n, sizeof *set->local_members);
-    set->counter_of = calloc(n, sizeof *set->counter_of);
-    set->slots = clv_cache_line_alloc(n, sizeof *set->slots);
-    set->counters = clv_cache_line_alloc(n, sizeof *set->counters);
-    if (!set->view || !set->members || !set->local || !set->local_members || !set->counter_of || !set->slots ||
-        !set->counters) {
-        free_set(set);
+    group_set->view = calloc(n, sizeof *group_set->view);
+    group_set->members = calloc(n, sizeof *group_set->members);
+    group_set->local = calloc(n, sizeof *group_set->local);
+    group_set->local_members = calloc(n, sizeof *group_set->local_members);
+    group_set->counter_of = calloc(n, sizeof *group_set->counter_of);
+    group_set->slots = clv_cache_line_alloc(n, sizeof *group_set->slots);
+    group_set->counters = clv_cache_line_alloc(n, sizeof *group_set->counters);
+    if (!group_set->view || !group_set->members || !group_set->local || !group_set->local_members ||
+        !group_set->counter_of || !group_set->slots || !group_set->counters) {
+        free_set(group_set);
         return NULL;
     }
     for (int r = 0; r < ranks; r++) {
-        set->view[r].set = id;
-        atomic_init(&set->slots[r].line[1].word, (uint32_t)-2); /* the barrier before the first */
+        group_set->view[r].group_set = id;
+        atomic_init(&group_set->slots[r].line[1].word, (uint32_t)-2); /* the barrier before the first */
     }
-    return set;
+    return group_set;
 }
 
 /* Fills members, views and counters; false: `order` is not 0..n-1 within each group. */
-static bool fill_set(clv_group_set *set, int ranks, const int *group_of, const int *order)
+static bool fill_set(clv_group_set *group_set, int ranks, const int *group_of, const int *order)
 {
     int first = 0;
 
-    memset(set->members, 0xff, (size_t)ranks * sizeof *set->members);
+    memset(group_set->members, 0xff, (size_t)ranks * sizeof *group_set->members);
     for (int g = 0; g < ranks; g++) {
         int n = 0;
 
@@ -315,13 +315,13 @@ static bool fill_set(clv_group_set *set, int ranks, const int *group_of, const i
                 continue;
             int me = order ? order[r] : next++;
 
-            if (me < 0 || me >= n || set->members[first + me] != -1)
+            if (me < 0 || me >= n || group_set->members[first + me] != -1)
                 return false;
-            set->members[first + me] = r;
-            set->view[r].n = n;
-            set->view[r].me = me;
-            set->view[r].ranks = set->members + first;
-            set->counter_of[r] = g;
+            group_set->members[first + me] = r;
+            group_set->view[r].n = n;
+            group_set->view[r].me = me;
+            group_set->view[r].ranks = group_set->members + first;
+            group_set->counter_of[r] = g;
         }
         first += n;
     }
@@ -329,19 +329,19 @@ static bool fill_set(clv_group_set *set, int ranks, const int *group_of, const i
 }
 
 /* Finds each group's members in this process. */
-static void find_local_members(clv_group_set *set, const clv_world *world)
+static void find_local_members(clv_group_set *group_set, const clv_world *world)
 {
     int found = 0;
     for (int r = world->first_local; r < world->first_local + world->n_local; r++) {
-        const clv_group *whole = &set->view[r];
-        int *local = set->local_members + found, n = 0;
-        if (set->local[r].n > 0) /* done with another member of its group */
+        const clv_group *whole = &group_set->view[r];
+        int *local = group_set->local_members + found, n = 0;
+        if (group_set->local[r].n > 0) /* done with another member of its group */
             continue;
         for (int m = 0; m < whole->n; m++)
             if (clv_world_is_local(world, whole->ranks[m]))
                 local[n++] = whole->ranks[m];
         for (int m = 0; m < n; m++)
-            set->local[local[m]] = (clv_group){.set = whole->set, .n = n, .me = m, .ranks = local};
+            group_set->local[local[m]] = (clv_group){.group_set = whole->group_set, .n = n, .me = m, .ranks = local};
         found += n;
     }
 }
@@ -363,17 +363,17 @@ clv_status clv_world_add_groups(int *out, clv_world *world, const int *group_of,
         if (group_of[r] < 0 || group_of[r] >= world->ranks)
             return clv_fail(err, CLV_EINVAL, "rank %d is in group %d; groups are 0 to %d", r, group_of[r],
                             world->ranks - 1);
-    clv_group_set *set = new_set(world->ranks, world->n_sets);
-    if (!set)
+    clv_group_set *group_set = new_set(world->ranks, world->n_sets);
+    if (!group_set)
         return clv_fail_memory(err, "a group set", (size_t)world->ranks * sizeof(clv_slot));
-    if (!fill_set(set, world->ranks, group_of, order)) {
-        free_set(set);
+    if (!fill_set(group_set, world->ranks, group_of, order)) {
+        free_set(group_set);
         return clv_fail(err, CLV_EINVAL, "the order of a group's members must be 0..n-1, each once");
     }
-    find_local_members(set, world);
+    find_local_members(group_set, world);
     for (int s = 0; s < world->n_sets; s++)
-        if (equal_sets(world->sets[s], set, world->ranks)) {
-            free_set(set);
+        if (equal_sets(world->sets[s], group_set, world->ranks)) {
+            free_set(group_set);
             *out = s;
             return CLV_OK;
         }
@@ -381,11 +381,11 @@ clv_status clv_world_add_groups(int *out, clv_world *world, const int *group_of,
     clv_group_set **sets = realloc(world->sets, ((size_t)world->n_sets + 1) * sizeof *sets);
     if (sets) {
         world->sets = sets;
-        sets[world->n_sets++] = set;
+        sets[world->n_sets++] = group_set;
     }
     pthread_mutex_unlock(&world->lock);
     if (!sets) {
-        free_set(set);
+        free_set(group_set);
         return clv_fail_memory(err, "a group set", (size_t)world->ranks * sizeof(void *));
     }
     *out = world->n_sets - 1;

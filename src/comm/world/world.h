@@ -84,9 +84,9 @@ struct clv_comm {
     alignas(CLV_CACHE_LINE) clv_world *world;
     int rank;
     _Atomic bool busy;              /* clv_comm_set_busy */
-    int64_t waited_ns;              /* time spent waiting for others since the last clv_comm_fetch_wait_ns */
+    int64_t waited_ns;              /* time spent waiting for others since the last clv_comm_take_wait_ns */
     int64_t stealing_ns;            /* part of the current wait that was spent on stolen tasks */
-    clv_wait_log *waits;            /* clv_comm_record_waits; NULL: waits are not logged */
+    clv_wait_log *waits;            /* clv_comm_set_wait_log; NULL: waits are not logged */
     clv_recorder *recorder;         /* NULL: the rank is in another process */
     _Atomic(const char *) activity; /* clv_comm_set_activity; NULL at first; read by any rank that reports a failure */
     _Atomic(const char *) collective;   /* kind of the collective that it is in, or was in last; NULL at first */
@@ -156,7 +156,7 @@ static inline bool clv_world_is_local(const clv_world *world, int rank)
 /* The group's members in this process, as the caller's rank sees them. */
 static inline const clv_group *clv_group_in_process(const clv_comm *comm, const clv_group *group)
 {
-    return &comm->world->sets[group->set]->local[comm->rank];
+    return &comm->world->sets[group->group_set]->local[comm->rank];
 }
 
 /* ---- barrier.c ---- */
@@ -180,7 +180,7 @@ clv_status clv_collective_begin(clv_comm *comm, const clv_group *group, const cl
                                 clv_error *err);
 void clv_collective_end(clv_comm *comm, const clv_group *group);
 /* A transport's overlap function where bytes move without help. */
-void clv_collective_mark_overlapped(clv_plan *plan);
+void clv_collective_mark_overlapped(clv_prepared_collective *prepared);
 /* Records in the flight recorder that the rank waits since `now`, for `bytes` of others; awaited: members whose data it
  * awaits, as bits. Makes a new record if the rank has begun other instructions since the collective began. */
 void clv_collective_record_wait(clv_comm *comm, const clv_group *group, const clv_collective_desc *desc, int64_t bytes,
@@ -192,9 +192,9 @@ void clv_collective_record_end_wait(clv_comm *comm, const clv_group *group, cons
 /* ---- world_failure.c ---- */
 
 /* Records the world's first failure (later ones are dropped), wakes all sleeping ranks and notifies other processes. */
-void clv_world_set_failure(clv_world *world, const clv_error *error);
+void clv_world_record_local_failure(clv_world *world, const clv_error *error);
 /* The same for a failure that another process sent; notifies nobody. Returns whether it is the first. */
-bool clv_world_record_failure(clv_world *world, const clv_error *error);
+bool clv_world_record_remote_failure(clv_world *world, const clv_error *error);
 /* Fails the world with a timeout of this rank's collective: the members in comm->missing did not come. */
 clv_status clv_world_fail_timeout(clv_comm *comm, const clv_group *group, const clv_collective_desc *desc,
                                   clv_error *err);
@@ -210,4 +210,4 @@ bool clv_collective_desc_equal(const clv_collective_desc *a, const clv_collectiv
 /* Leaves all barriers, waits for peers that may be in this rank's memory, and returns the world's first failure. */
 clv_status clv_collective_give_up(clv_comm *comm, clv_error *err);
 /* Whether a rank has arrived at a barrier of this set and not released it. */
-bool clv_slot_in_collective(const clv_slot *slot);
+bool clv_slot_is_in_collective(const clv_slot *slot);

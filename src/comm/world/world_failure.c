@@ -22,7 +22,7 @@ static const char *op_of(const clv_comm *self, int rank)
     return activity ? activity : "";
 }
 
-bool clv_world_record_failure(clv_world *world, const clv_error *error)
+bool clv_world_record_remote_failure(clv_world *world, const clv_error *error)
 {
     pthread_mutex_lock(&world->lock);
     bool first = !atomic_load_explicit(&world->failed, memory_order_relaxed);
@@ -33,29 +33,30 @@ bool clv_world_record_failure(clv_world *world, const clv_error *error)
     }
     for (int s = 0; s < world->n_sets; s++)
         for (int r = 0; r < world->ranks; r++) {
-            clv_group_set *set = world->sets[s];
+            clv_group_set *group_set = world->sets[s];
 
-            clv_futex_wake_all(&set->slots[r].line[0].word);
-            clv_futex_wake_all(&set->slots[r].line[1].word);
-            clv_futex_wake_all(&set->counters[set->counter_of[r]].word);
+            clv_futex_wake_all(&group_set->slots[r].line[0].word);
+            clv_futex_wake_all(&group_set->slots[r].line[1].word);
+            clv_futex_wake_all(&group_set->counters[group_set->counter_of[r]].word);
         }
     pthread_mutex_unlock(&world->lock);
     return first;
 }
 
-void clv_world_set_failure(clv_world *world, const clv_error *error)
+void clv_world_record_local_failure(clv_world *world, const clv_error *error)
 {
-    if (clv_world_record_failure(world, error) && world->processes > 1)
+    if (clv_world_record_remote_failure(world, error) && world->processes > 1)
         world->transport->notify_failure(world, &world->error);
 }
 
 /* The progress of all ranks, as far as it can be known. */
-static void collect_progress(clv_rank_progress *out, clv_world *world, int set)
+static void collect_progress(clv_rank_progress *out, clv_world *world, int group_set)
 {
     for (int r = 0; r < world->ranks; r++)
-        out[r] = clv_world_is_local(world, r) ? clv_rank_progress_read(world, r, set) : (clv_rank_progress){.rank = r};
+        out[r] = clv_world_is_local(world, r) ? clv_local_rank_progress(world, r, group_set)
+                                              : (clv_rank_progress){.rank = r};
     if (world->processes > 1 && world->transport->query_progress)
-        world->transport->query_progress(world, set, out);
+        world->transport->query_progress(world, group_set, out);
 }
 
 static void describe(char *out, size_t size, const clv_world *world, const clv_rank_progress *s)
@@ -116,7 +117,7 @@ static void print_timeout(clv_error *error, const clv_comm *comm, const clv_grou
     snprintf(error->message, sizeof error->message,
              "rank %d waited %lld ms in %s%s of group set %d, collective %llu; %smissing %d of %d: %s", comm->rank,
              (long long)(world->timeout_ns / 1000000), desc->at_end_barrier ? "the end of " : "", desc->what,
-             group->set, (unsigned long long)all[comm->rank].begun, first, missing, group->n,
+             group->group_set, (unsigned long long)all[comm->rank].begun, first, missing, group->n,
              missing > 0 ? members : "none now"); /* they came during the query: late all the same */
 }
 
@@ -129,7 +130,7 @@ clv_status clv_world_fail_timeout(clv_comm *comm, const clv_group *group, const 
     if (!all) {
         clv_fail_memory(&error, "the ranks' progress", (size_t)world->ranks * sizeof *all);
     } else {
-        collect_progress(all, world, group->set);
+        collect_progress(all, world, group->group_set);
         const clv_culprit culprit = clv_find_culprit(world, all, group, comm->missing, comm->missing + world->ranks);
         error.rank = culprit.rank;
         if (error.rank >= 0)
@@ -139,7 +140,7 @@ clv_status clv_world_fail_timeout(clv_comm *comm, const clv_group *group, const 
     }
     free(all);
     memset(comm->bytes, 0, (size_t)world->ranks * sizeof *comm->bytes);
-    clv_world_set_failure(world, &error);
+    clv_world_record_local_failure(world, &error);
     return clv_collective_give_up(comm, err);
 }
 
@@ -170,10 +171,10 @@ static votes count_votes(clv_comm *comm, const clv_group *group, const clv_colle
     clv_deadline deadline = clv_deadline_after(VOTE_NS);
     clv_rank_progress *all = malloc((size_t)world->ranks * sizeof *all);
     votes v = {0};
-    uint64_t seq = clv_rank_progress_read(world, comm->rank, group->set).set_begun;
+    uint64_t seq = clv_local_rank_progress(world, comm->rank, group->group_set).set_begun;
     for (bool more = all != NULL; more;) {
         v = (votes){0};
-        collect_progress(all, world, group->set);
+        collect_progress(all, world, group->group_set);
         for (int i = 0; i < group->n; i++) {
             const clv_rank_progress *s = &all[group->ranks[i]];
             bool here = s->known && s->set_begun == seq;
@@ -181,7 +182,7 @@ static votes count_votes(clv_comm *comm, const clv_group *group, const clv_colle
             v.for_a += here && s->set_tag == a->tag;
             v.for_b += here && s->set_tag == b->tag;
         }
-        more = v.here < group->n && !clv_world_failed(world, NULL) && clv_deadline_remaining(&deadline) > 0;
+        more = v.here < group->n && !clv_world_has_failed(world, NULL) && clv_deadline_remaining(&deadline) > 0;
         if (more)
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
@@ -203,10 +204,10 @@ clv_status clv_world_fail_mismatch(clv_comm *comm, const clv_group *group, int a
         snprintf(by, sizeof by, "; rank %d differs from the majority: %d of %d members do as rank %d", odd, most,
                  group->n, odd == a ? b : a);
     snprintf(error.op, sizeof error.op, "%s", op_of(comm, odd));
-    snprintf(error.message, sizeof error.message, "collectives of group set %d do not match: %s, %s%s%s", group->set,
-             one, other, by,
+    snprintf(error.message, sizeof error.message, "collectives of group set %d do not match: %s, %s%s%s",
+             group->group_set, one, other, by,
              comm->world->processes > 1 ? "; valid: the same calls, of the same programs, in every process" : "");
-    clv_world_set_failure(comm->world, &error);
+    clv_world_record_local_failure(comm->world, &error);
     return clv_collective_give_up(comm, err);
 }
 
@@ -219,13 +220,13 @@ clv_status clv_world_fail_wrong_size(clv_comm *comm, const clv_group *group, con
     describe_desc(comm->world, comm->rank, desc, mine, sizeof mine);
     snprintf(error.op, sizeof error.op, "%s", op_of(comm, error.rank));
     snprintf(error.message, sizeof error.message,
-             "%s of group set %d, and expects %lld bytes from rank %d, which sends %lld", mine, group->set,
+             "%s of group set %d, and expects %lld bytes from rank %d, which sends %lld", mine, group->group_set,
              (long long)expected, error.rank, (long long)came);
-    clv_world_set_failure(comm->world, &error);
+    clv_world_record_local_failure(comm->world, &error);
     return clv_collective_give_up(comm, err);
 }
 
-bool clv_slot_in_collective(const clv_slot *slot)
+bool clv_slot_is_in_collective(const clv_slot *slot)
 {
     uint32_t a = atomic_load_explicit(&slot->line[0].word, memory_order_seq_cst) & ~1u;
     uint32_t b = atomic_load_explicit(&slot->line[1].word, memory_order_seq_cst) & ~1u;
@@ -237,11 +238,11 @@ bool clv_slot_in_collective(const clv_slot *slot)
 static bool has_peer_in_collective(const clv_comm *comm)
 {
     for (int s = 0; s < comm->world->n_sets; s++) {
-        const clv_group_set *set = comm->world->sets[s];
-        const clv_group *group = &set->view[comm->rank];
+        const clv_group_set *group_set = comm->world->sets[s];
+        const clv_group *group = &group_set->view[comm->rank];
 
         for (int i = 0; i < group->n; i++)
-            if (clv_slot_in_collective(&set->slots[group->ranks[i]]))
+            if (clv_slot_is_in_collective(&group_set->slots[group->ranks[i]]))
                 return true;
     }
     return false;
@@ -272,7 +273,7 @@ void clv_comm_abort(clv_comm *comm, const clv_error *error)
 
     snprintf(failure.op, sizeof failure.op, "%s", error->op[0] || !activity ? error->op : activity);
     snprintf(failure.message, sizeof failure.message, "rank %d failed: %.480s", comm->rank, error->message);
-    clv_world_set_failure(comm->world, &failure);
+    clv_world_record_local_failure(comm->world, &failure);
     clv_collective_give_up(comm, NULL);
 }
 
@@ -284,12 +285,12 @@ clv_status clv_comm_check(clv_comm *comm, clv_error *err)
 
 void clv_world_fail(clv_world *world, const clv_error *error)
 {
-    clv_world_set_failure(world, error);
+    clv_world_record_local_failure(world, error);
 }
 
 void clv_world_broadcast_failure(clv_world *world)
 {
-    if (world->processes > 1 && clv_world_failed(world, NULL) && !atomic_exchange(&world->broadcast_failure, true))
+    if (world->processes > 1 && clv_world_has_failed(world, NULL) && !atomic_exchange(&world->broadcast_failure, true))
         world->transport->notify_failure(world, &world->error);
 }
 
@@ -298,7 +299,7 @@ const _Atomic int *clv_world_failure_flag(const clv_world *world)
     return &world->failed;
 }
 
-int clv_world_failed(const clv_world *world, clv_error *error)
+int clv_world_has_failed(const clv_world *world, clv_error *error)
 {
     if (!atomic_load_explicit(&world->failed, memory_order_acquire))
         return 0;

@@ -22,7 +22,7 @@ static clv_status add_result(clv_evaluation *e, clv_graph *graph, const char *na
     clv_evaluation_result *r = &e->result[e->n];
     *r = (clv_evaluation_result){.rank = type.rank ? type.rank : 1, .shape = {1}};
     memcpy(r->shape, type.shape, (size_t)type.rank * sizeof *type.shape);
-    r->elems = clv_box_elems(r->rank, r->shape);
+    r->elems = clv_shape_elems(r->rank, r->shape);
     r->data = malloc((size_t)r->elems * sizeof *r->data + 1);
     if (!r->data)
         return clv_fail_memory(err, name, (size_t)r->elems * sizeof *r->data);

@@ -93,7 +93,7 @@ static clv_status set_up(clv_generator *g, int64_t batch, int64_t context, clv_e
     CLV_TRY(clv_model_open_session(&g->session, g->model, false, err));
     CLV_TRY(compile(g, 0, err));
     return clv_session_is_multi_process(g->session)
-               ? clv_vocab_parallel_init(&g->sharded, g->session, g->program[0], g->output, err)
+               ? clv_vocab_parallel_sampler_init(&g->sharded, g->session, g->program[0], g->output, err)
                : CLV_OK;
 }
 
@@ -113,7 +113,7 @@ static void tear_down(clv_generator *g)
     free(g->logits);
     free(g->penalized);
     free(g->output);
-    clv_vocab_parallel_free(&g->sharded);
+    clv_vocab_parallel_sampler_free(&g->sharded);
     free(g->candidates);
     free(g->ids);
     free(g->offsets);
@@ -219,7 +219,7 @@ clv_status clv_generator_feed(clv_generator *g, int64_t index, const int64_t *id
         s->seen[ids[i]] = true;
     }
     if (n > 0)
-        clv_vocab_parallel_invalidate_sequence(&g->sharded, index);
+        clv_vocab_parallel_sampler_invalidate_sequence(&g->sharded, index);
     return CLV_OK;
 }
 
@@ -233,7 +233,8 @@ static int next_power(const clv_generator *g)
         rest = s->length - s->done > rest ? s->length - s->done : rest;
         shortest = s->length < shortest ? s->length : shortest;
     }
-    return clv_prefill_chunk_log2(rest, shortest, g->can_pad && !g->finds_nonfinite ? g->options.context : 0);
+    return clv_prefill_chunk_log2_or_negative(rest, shortest,
+                                              g->can_pad && !g->finds_nonfinite ? g->options.context : 0);
 }
 
 /* Whether a chunk of n tokens ends all sequences. */
@@ -289,7 +290,7 @@ static clv_status run_chunk(clv_generator *g, int power, clv_error *err)
 static void convert(clv_generator *g)
 {
     if (g->is_sharded)
-        clv_vocab_parallel_scatter(g->logits, &g->sharded, g->model->dtype);
+        clv_vocab_parallel_sampler_copy_logits(g->logits, &g->sharded, g->model->dtype);
     else
         clv_dtype_convert(CLV_F32, g->logits, g->model->dtype, g->output, g->options.batch * g->model->config.vocab);
 }
@@ -308,7 +309,7 @@ clv_status clv_generator_run(clv_generator *g, clv_error *err)
     for (int64_t b = 0; b < g->options.batch; b++)
         if (g->sequences[b].length == 0)
             return clv_fail(err, CLV_EINVAL, "sequence %lld has no token; at least one is needed", (long long)b);
-    clv_vocab_parallel_invalidate(&g->sharded);
+    clv_vocab_parallel_sampler_invalidate(&g->sharded);
     for (int power = next_power(g); power >= 0; power = next_power(g))
         CLV_TRY(run_chunk(g, power, err));
     convert(g);
@@ -354,7 +355,7 @@ clv_status clv_generator_sample(clv_generator *g, int64_t index, const clv_sampl
     CLV_TRY(clv_sampling_check(&taken, err));
     const clv_generator_sequence *s = &g->sequences[index];
     int64_t vocab = g->model->config.vocab;
-    if (g->is_sharded && !clv_vocab_parallel_is_enough(&g->sharded, &taken))
+    if (g->is_sharded && !clv_vocab_parallel_sampler_suffices(&g->sharded, &taken))
         CLV_TRY(gather_logits(g, err));
     if (g->is_sharded) {
         bool needs_all_logits;

@@ -29,7 +29,7 @@ struct clv_generator {
     bool *seen;                                    /* [B,V] */
     float *logits, *penalized;                     /* [B,V]; [V] of one sequence with its repetition penalty */
     void *output;                                  /* [B,V] logits in the weights' dtype */
-    clv_vocab_parallel sharded;                    /* of several processes */
+    clv_vocab_parallel_sampler sharded;            /* of several processes */
     clv_candidate *candidates;                     /* [V] scratch */
     int32_t *ids, *offsets;                        /* inputs of a run: [B,CLV_PREFILL_CHUNK_MAX], [B] */
     int32_t last_row;                              /* input "last": row of the sequence's last token in the chunk */

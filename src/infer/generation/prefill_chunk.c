@@ -21,7 +21,7 @@ static bool padding_pays(int64_t n, int64_t rest)
     return n - power_of_two_from(rest - n) <= ROWS_PER_READ;
 }
 
-int clv_prefill_chunk_log2(int64_t rest, int64_t shortest, int64_t room)
+int clv_prefill_chunk_log2_or_negative(int64_t rest, int64_t shortest, int64_t room)
 {
     int power = 0;
     if (rest <= 0)

@@ -13,4 +13,4 @@ enum { CLV_PREFILL_CHUNK_MAX = 512, CLV_PREFILL_CHUNK_SIZES = 10 };
  *
  * The chunk is the smallest power of two that holds the rest, if no sequence is shorter than the chunk. Otherwise it is
  * padded if it fits `room`, and if that takes no longer than another chunk; else a smaller chunk comes first. */
-int clv_prefill_chunk_log2(int64_t rest, int64_t shortest, int64_t room);
+int clv_prefill_chunk_log2_or_negative(int64_t rest, int64_t shortest, int64_t room);

@@ -26,7 +26,7 @@ static clv_status find_logits(clv_program_tensor *out, const clv_program *progra
 }
 
 typedef struct shard_list {
-    clv_vocab_parallel *to;
+    clv_vocab_parallel_sampler *to;
     char *raw;
     size_t elem_size;
 } shard_list;
@@ -35,7 +35,7 @@ typedef struct shard_list {
 static clv_status add_shard(void *arg, const clv_shard *box, clv_error *err)
 {
     shard_list *list = arg;
-    clv_vocab_parallel *s = list->to;
+    clv_vocab_parallel_sampler *s = list->to;
     CLV_TRY(clv_grow(&s->shards, &s->capacity, s->n_shards + 1, sizeof *s->shards, "shards of logits", err));
     s->shards[s->n_shards++] = (clv_output_box){.name = "logits", .box = *box, .data = list->raw};
     list->raw += (size_t)clv_shard_elems(box) * list->elem_size;
@@ -43,7 +43,7 @@ static clv_status add_shard(void *arg, const clv_shard *box, clv_error *err)
 }
 
 /* Candidates must take no more bytes than the logits. */
-static clv_status make_room(clv_vocab_parallel *s, size_t elem_size, clv_error *err)
+static clv_status make_room(clv_vocab_parallel_sampler *s, size_t elem_size, clv_error *err)
 {
     s->max_candidates = s->vocab * (int64_t)elem_size / ((int64_t)sizeof(clv_candidate) * s->ranks);
     s->max_candidates = s->max_candidates > 1 ? s->max_candidates : 1;
@@ -57,8 +57,8 @@ static clv_status make_room(clv_vocab_parallel *s, size_t elem_size, clv_error *
                : clv_fail_memory(err, "candidates", words * (size_t)s->ranks * sizeof *s->gathered);
 }
 
-clv_status clv_vocab_parallel_init(clv_vocab_parallel *s, const clv_session *session, const clv_program *program,
-                                   void *raw, clv_error *err)
+clv_status clv_vocab_parallel_sampler_init(clv_vocab_parallel_sampler *s, const clv_session *session,
+                                           const clv_program *program, void *raw, clv_error *err)
 {
     clv_program_tensor logits;
     int last;
@@ -77,17 +77,17 @@ clv_status clv_vocab_parallel_init(clv_vocab_parallel *s, const clv_session *ses
     return make_room(s, list.elem_size, err);
 }
 
-void clv_vocab_parallel_free(clv_vocab_parallel *s)
+void clv_vocab_parallel_sampler_free(clv_vocab_parallel_sampler *s)
 {
     free(s->shards);
     free(s->local);
     free(s->gathered);
     free(s->stale);
     free(s->scratch);
-    *s = (clv_vocab_parallel){0};
+    *s = (clv_vocab_parallel_sampler){0};
 }
 
-void clv_vocab_parallel_scatter(float *logits, const clv_vocab_parallel *s, clv_dtype dtype)
+void clv_vocab_parallel_sampler_copy_logits(float *logits, const clv_vocab_parallel_sampler *s, clv_dtype dtype)
 {
     for (int p = 0; p < s->n_shards; p++) {
         const clv_shard *box = &s->shards[p].box;
@@ -102,26 +102,26 @@ void clv_vocab_parallel_scatter(float *logits, const clv_vocab_parallel *s, clv_
 
 /* ---- candidates ---- */
 
-void clv_vocab_parallel_invalidate(clv_vocab_parallel *s)
+void clv_vocab_parallel_sampler_invalidate(clv_vocab_parallel_sampler *s)
 {
     s->n_gathered = 0;
 }
 
-void clv_vocab_parallel_invalidate_sequence(clv_vocab_parallel *s, int64_t sequence)
+void clv_vocab_parallel_sampler_invalidate_sequence(clv_vocab_parallel_sampler *s, int64_t sequence)
 {
     if (s->stale)
         s->stale[sequence] = true;
 }
 
-bool clv_vocab_parallel_is_enough(const clv_vocab_parallel *s, const clv_sampling *sampling)
+bool clv_vocab_parallel_sampler_suffices(const clv_vocab_parallel_sampler *s, const clv_sampling *sampling)
 {
     int64_t needed = clv_sampling_candidates_needed(sampling, s->vocab);
     return needed > 0 && needed <= s->max_candidates;
 }
 
 /* The best k candidates of a sequence among this process's shards. */
-static void find_best(clv_candidate *out, int64_t k, clv_vocab_parallel *s, int64_t sequence, const float *logits,
-                      const bool *seen, double penalty)
+static void find_best(clv_candidate *out, int64_t k, clv_vocab_parallel_sampler *s, int64_t sequence,
+                      const float *logits, const bool *seen, double penalty)
 {
     int64_t n = 0, row = sequence * s->vocab;
     for (int p = 0; p < s->n_shards; p++) {
@@ -133,8 +133,8 @@ static void find_best(clv_candidate *out, int64_t k, clv_vocab_parallel *s, int6
     clv_top_candidates(out, k, s->scratch, n);
 }
 
-static clv_status allgather_candidates(clv_vocab_parallel *s, const clv_session *session, int64_t k, double penalty,
-                                       const float *logits, const bool *seen, clv_error *err)
+static clv_status allgather_candidates(clv_vocab_parallel_sampler *s, const clv_session *session, int64_t k,
+                                       double penalty, const float *logits, const bool *seen, clv_error *err)
 {
     s->n_gathered = 0;
     s->local[0] = s->first_rank;
@@ -149,7 +149,7 @@ static clv_status allgather_candidates(clv_vocab_parallel *s, const clv_session 
 
 /* The candidates of all processes, into s->scratch. Each process has one row, which begins with its first rank. *bound:
  * the largest logit that a process may hold beyond its candidates, if its row is full. */
-static int64_t collect_candidates(clv_vocab_parallel *s, int64_t sequence, float *bound)
+static int64_t collect_candidates(clv_vocab_parallel_sampler *s, int64_t sequence, float *bound)
 {
     int64_t n = 0;
     *bound = -INFINITY;
@@ -165,7 +165,7 @@ static int64_t collect_candidates(clv_vocab_parallel *s, int64_t sequence, float
     return n;
 }
 
-clv_status clv_vocab_parallel_sample(int64_t *token, bool *needs_all_logits, clv_vocab_parallel *s,
+clv_status clv_vocab_parallel_sample(int64_t *token, bool *needs_all_logits, clv_vocab_parallel_sampler *s,
                                      const clv_session *session, const clv_sampling *sampling, int64_t sequence,
                                      int64_t position, const float *batch_logits, const bool *batch_seen,
                                      clv_error *err)

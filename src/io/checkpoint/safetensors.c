@@ -137,7 +137,7 @@ static int by_offset(const void *a, const void *b)
     return (x->end > y->end) - (x->end < y->end);
 }
 
-int clv_safetensors_by_name(const void *a, const void *b)
+int clv_safetensors_compare_names(const void *a, const void *b)
 {
     return strcmp((*(const clv_safetensor *const *)a)->name, (*(const clv_safetensor *const *)b)->name);
 }
@@ -184,7 +184,7 @@ static clv_status parse_tensors(clv_safetensors *f, clv_error *err)
         f->tensors[i].end += f->data;
         f->by_name[i] = &f->tensors[i];
     }
-    qsort(f->by_name, (size_t)f->n, sizeof(const clv_safetensor *), clv_safetensors_by_name);
+    qsort(f->by_name, (size_t)f->n, sizeof(const clv_safetensor *), clv_safetensors_compare_names);
     return CLV_OK;
 }
 
@@ -378,7 +378,7 @@ clv_status clv_safetensors_find(const clv_safetensor **out, const clv_safetensor
 {
     const clv_safetensor wanted = {.name = name}, *key = &wanted;
     const clv_safetensor *const *found =
-        bsearch(&key, f->by_name, (size_t)f->n, sizeof(const clv_safetensor *), clv_safetensors_by_name);
+        bsearch(&key, f->by_name, (size_t)f->n, sizeof(const clv_safetensor *), clv_safetensors_compare_names);
 
     if (found == NULL)
         return clv_fail(err, CLV_ENOTFOUND, "%s: no tensor named \"%.128s\"", f->path, name);
@@ -434,9 +434,9 @@ clv_status clv_safetensors_read_as(const clv_safetensor *t, int rank, const int6
     if (!t->readable)
         return clv_fail(err, CLV_EUNSUPPORTED, "%s: %.128s: dtype %s is not supported", t->file->path, t->name,
                         t->dtype_name);
-    if (clv_box_elems(rank, shape) != clv_box_elems(t->rank, t->shape))
+    if (clv_shape_elems(rank, shape) != clv_shape_elems(t->rank, t->shape))
         return clv_fail(err, CLV_ESHAPE, "%s: %.128s: has %lld elements, %lld were expected", t->file->path, t->name,
-                        (long long)clv_box_elems(t->rank, t->shape), (long long)clv_box_elems(rank, shape));
+                        (long long)clv_shape_elems(t->rank, t->shape), (long long)clv_shape_elems(rank, shape));
     if (!clv_box_within(box, rank, shape))
         return clv_fail(err, CLV_ESHAPE, "%s: %.128s: the box to read is not within the tensor", t->file->path,
                         t->name);

@@ -35,7 +35,7 @@ clv_status clv_safetensors_open(clv_safetensors **out, const char *path, clv_err
 void clv_safetensors_close(clv_safetensors *file);
 
 /* Makes reads copy from a mapping of the file (mmap) instead of using pread. If the file is truncated meanwhile, reads
- * raise SIGBUS, which becomes CLV_EIO if the program's handler calls clv_file_on_sigbus. */
+ * raise SIGBUS, which becomes CLV_EIO if the program's handler calls clv_file_handle_sigbus. */
 clv_status clv_safetensors_map(clv_safetensors *file, clv_error *err);
 
 /* A source of tensor data other than the file: reads a box as clv_safetensors_read_as does. Called from several
@@ -62,7 +62,7 @@ clv_status clv_safetensors_find(const clv_safetensor **out, const clv_safetensor
                                 clv_error *err);
 
 /* Compares the names of tensors, for qsort of pointers to them. */
-int clv_safetensors_by_name(const void *a, const void *b);
+int clv_safetensors_compare_names(const void *a, const void *b);
 
 /* Reads the elements of a box ([lo, hi) a dimension; NULL for all) into out, row-major and without gaps, converted to
  * `dtype`. Only the bytes of the box are read from the file.
@@ -113,9 +113,9 @@ clv_status clv_safetensors_create_with_metadata(clv_safetensors_writer **out, co
 /* Several processes can write one file: one creates it and sends the number of its temporary file (negative: no other
  * can write to it) to the others. These attach to it with the same specs, write, and detach, which returns the bytes
  * that they wrote. The first adds those bytes to its own and commits when all have detached. */
-int clv_safetensors_writer_id(const clv_safetensors_writer *w);
-clv_status clv_safetensors_join(clv_safetensors_writer **out, const char *path, const clv_tensor_spec *specs, int64_t n,
-                                int number, clv_error *err);
+int clv_safetensors_writer_number_or_negative(const clv_safetensors_writer *w);
+clv_status clv_safetensors_attach(clv_safetensors_writer **out, const char *path, const clv_tensor_spec *specs,
+                                  int64_t n, int number, clv_error *err);
 clv_status clv_safetensors_detach(clv_safetensors_writer *w, int64_t *bytes, clv_error *err);
 void clv_safetensors_add_written_bytes(clv_safetensors_writer *w, int64_t bytes);
 /* Writes a box (NULL for all) of tensor i, of the spec's dtype, row-major and without gaps. In any order, from any

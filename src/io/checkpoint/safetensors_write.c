@@ -138,7 +138,7 @@ static clv_status start(clv_safetensors_writer *w, const char *path, const clv_m
     CLV_TRY(make_header(&text, w, path, notes, n_notes, err));
 
     if (number >= 0)
-        CLV_TRY(clv_atomic_file_join(&w->file, path, number, err));
+        CLV_TRY(clv_atomic_file_attach(&w->file, path, number, err));
     else
         CLV_TRY(clv_atomic_file_open(&w->file, path, err));
     if (number < 0)
@@ -202,13 +202,13 @@ clv_status clv_safetensors_create_with_metadata(clv_safetensors_writer **out, co
     return begin(out, path, specs, n, notes, n_notes, -1, err);
 }
 
-int clv_safetensors_writer_id(const clv_safetensors_writer *w)
+int clv_safetensors_writer_number_or_negative(const clv_safetensors_writer *w)
 {
-    return clv_atomic_file_id(&w->file);
+    return clv_atomic_file_number_or_negative(&w->file);
 }
 
-clv_status clv_safetensors_join(clv_safetensors_writer **out, const char *path, const clv_tensor_spec *specs, int64_t n,
-                                int number, clv_error *err)
+clv_status clv_safetensors_attach(clv_safetensors_writer **out, const char *path, const clv_tensor_spec *specs,
+                                  int64_t n, int number, clv_error *err)
 {
     return begin(out, path, specs, n, NULL, 0, number, err);
 }
@@ -220,7 +220,7 @@ clv_status clv_safetensors_write_as(clv_safetensors_writer *w, int64_t i, int ra
     size_t size = clv_dtype_size(spec->dtype);
     const char *at = data;
 
-    if (clv_box_elems(rank, shape) != clv_box_elems(spec->rank, spec->shape) || !clv_box_within(box, rank, shape))
+    if (clv_shape_elems(rank, shape) != clv_shape_elems(spec->rank, spec->shape) || !clv_box_within(box, rank, shape))
         return clv_fail(err, CLV_ESHAPE, "%s: the box to write is not within tensor %lld", w->file.path, (long long)i);
     for (clv_box_runs runs = clv_box_runs_begin(shape, box); !runs.done; clv_box_runs_next(&runs)) {
         size_t bytes = (size_t)runs.run_elems * size;

@@ -197,12 +197,12 @@ static clv_status match_file(const clv_sharded_checkpoint *s, int i, clv_error *
         const clv_manifest_tensor *listed = &s->manifest.tensors[o->first + k];
         const clv_tensor_placement *p = &listed->placement;
         int64_t elems =
-            header->readable ? clv_box_elems(header->rank, header->shape) : (int64_t)(header->end - header->begin);
+            header->readable ? clv_shape_elems(header->rank, header->shape) : (int64_t)(header->end - header->begin);
         bool same = o->first + k < s->manifest.n_tensors && listed->file == i &&
                     strcmp(listed->name, header->name) == 0 && strcmp(listed->dtype, header->dtype_name) == 0 &&
                     listed->rank == header->rank &&
                     memcmp(listed->shape, header->shape, (size_t)header->rank * sizeof *header->shape) == 0 &&
-                    clv_box_elems(p->rank, p->view) == elems;
+                    clv_shape_elems(p->rank, p->view) == elems;
         if (!same)
             return clv_fail(err, CLV_EFORMAT, "%s/%s: %.128s: \"tensors\" does not agree with the header of %.64s",
                             s->folder, clv_manifest_name, header->name, s->manifest.files[i].name);
@@ -245,7 +245,7 @@ static clv_status find_parts(clv_sharded_checkpoint *s, int64_t index, clv_error
         const clv_safetensor *stored = NULL;
         int64_t elems = clv_shard_elems(&part->box);
         CLV_TRY(clv_safetensors_find(&stored, s->ranks[part->rank], t->name, err));
-        if (!stored->readable || clv_box_elems(stored->rank, stored->shape) != elems)
+        if (!stored->readable || clv_shape_elems(stored->rank, stored->shape) != elems)
             return damaged(s, t, part, "is not of the size that the manifest says", err);
         s->parts[index][i].stored = stored;
     }

@@ -40,8 +40,9 @@ typedef struct clv_sharded_write_options {
 /* Writes the tensors of n files as rank files and a manifest into an existing folder, in chunks of a few MiB. The
  * caller makes it atomic (atomic_folder.h).
  * @return CLV_ELIMIT for too many ranks; CLV_EUNSUPPORTED for two tensors of one name; CLV_EIO, CLV_ENOMEM */
-clv_status clv_sharded_write(const char *folder, const clv_safetensors *const *files, const char *const *names, int n,
-                             const clv_sharded_write_options *options, clv_error *err);
+clv_status clv_sharded_checkpoint_write(const char *folder, const clv_safetensors *const *files,
+                                        const char *const *names, int n, const clv_sharded_write_options *options,
+                                        clv_error *err);
 
 /* The same in steps, for several processes: each creates a writer and writes the files of some ranks [first, last); one
  * of them collects sizes and checksums of all ranks in its manifest and writes that. Arguments are borrowed until the

@@ -36,9 +36,9 @@ static clv_status check_names(const writing *w, clv_error *err)
     if (sorted == NULL)
         return clv_fail_memory(err, "names of tensors", n * sizeof(const clv_safetensor *));
     memcpy(sorted, w->source, n * sizeof(const clv_safetensor *));
-    qsort(sorted, n, sizeof(const clv_safetensor *), clv_safetensors_by_name);
+    qsort(sorted, n, sizeof(const clv_safetensor *), clv_safetensors_compare_names);
     for (size_t i = 1; i < n; i++)
-        if (clv_safetensors_by_name(&sorted[i - 1], &sorted[i]) == 0)
+        if (clv_safetensors_compare_names(&sorted[i - 1], &sorted[i]) == 0)
             return clv_fail(err, CLV_EUNSUPPORTED, "two of the files have a tensor %.128s; valid: names that differ",
                             sorted[i]->name);
     return CLV_OK;
@@ -276,8 +276,9 @@ clv_status clv_sharded_writer_new(clv_sharded_writer **out, const char *folder, 
     return status;
 }
 
-clv_status clv_sharded_write(const char *folder, const clv_safetensors *const *files, const char *const *names, int n,
-                             const clv_sharded_write_options *options, clv_error *err)
+clv_status clv_sharded_checkpoint_write(const char *folder, const clv_safetensors *const *files,
+                                        const char *const *names, int n, const clv_sharded_write_options *options,
+                                        clv_error *err)
 {
     clv_sharded_writer *w;
 

@@ -254,7 +254,7 @@ static clv_status sort_names(clv_weights *w, clv_error *err)
         return clv_fail_memory(err, "names of tensors", (size_t)n * sizeof(const clv_safetensor *));
     for (int64_t i = 0; i < n; i++)
         w->by_name[i] = clv_weights_at(w, i);
-    qsort(w->by_name, (size_t)n, sizeof(const clv_safetensor *), clv_safetensors_by_name);
+    qsort(w->by_name, (size_t)n, sizeof(const clv_safetensor *), clv_safetensors_compare_names);
     for (int64_t i = 0; i < n; i++) {
         const clv_safetensor *t = w->by_name[i], **last = &w->by_name[w->n_names - 1];
         if (w->n_names > 0 && strcmp((*last)->name, t->name) == 0)
@@ -460,7 +460,7 @@ size_t clv_weights_prefix_length(const clv_weights *w)
     return w->prefix;
 }
 
-int64_t clv_weights_missing(const clv_weights *w, const char **first)
+int64_t clv_weights_missing_count(const clv_weights *w, const char **first)
 {
     *first = w->first_absent;
     return w->n_absent;
@@ -486,7 +486,7 @@ const clv_manifest *clv_weights_sharded_manifest(const clv_weights *w)
     return w->shards != NULL ? clv_sharded_checkpoint_manifest(w->shards) : NULL;
 }
 
-bool clv_weights_owns(const clv_weights *w, const char *name)
+bool clv_weights_owns_file(const clv_weights *w, const char *name)
 {
     const clv_manifest *m = clv_weights_sharded_manifest(w);
     bool owns = strcmp(name, clv_weights_index_name) == 0 || strcmp(name, clv_manifest_name) == 0 ||

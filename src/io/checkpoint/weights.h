@@ -42,7 +42,7 @@ bool clv_weights_has(const clv_weights *weights, const char *name);
 const char *clv_weights_bare_name(const clv_weights *weights, const clv_safetensor *tensor);
 size_t clv_weights_prefix_length(const clv_weights *weights);
 /* Returns the number of names that the index lists but no file has, and the first of them (NULL: none). */
-int64_t clv_weights_missing(const clv_weights *weights, const char **first);
+int64_t clv_weights_missing_count(const clv_weights *weights, const char **first);
 
 /* Return the number of files, file i, and its name within the folder. */
 int clv_weights_file_count(const clv_weights *weights);
@@ -51,7 +51,7 @@ const char *clv_weights_file_name(const clv_weights *weights, int i);
 /* Returns the manifest (cleave.json) of a sharded checkpoint; NULL for other weights. */
 const clv_manifest *clv_weights_sharded_manifest(const clv_weights *weights);
 /* Returns whether a file name belongs to the weights, as they are or as they would be when merged. */
-bool clv_weights_owns(const clv_weights *weights, const char *name);
+bool clv_weights_owns_file(const clv_weights *weights, const char *name);
 
 /* Returns the text of model.safetensors.index.json, which the caller frees; NULL if there is none. */
 clv_status clv_weights_index_json(char **text, const clv_weights *weights, clv_error *err);
@@ -61,7 +61,7 @@ clv_status clv_weights_index_json(char **text, const clv_weights *weights, clv_e
 /* Writes the original files, byte for byte, into an existing folder. */
 clv_status clv_weights_merge(const clv_weights *weights, const char *folder, clv_progress_callback *progress,
                              void *progress_arg, clv_error *err);
-/* Writes a sharded checkpoint of these weights into an existing folder: clv_sharded_write. */
+/* Writes a sharded checkpoint of these weights into an existing folder: clv_sharded_checkpoint_write. */
 clv_status clv_weights_shard(const clv_weights *weights, const char *folder, const clv_sharded_write_options *options,
                              clv_error *err);
 

@@ -114,5 +114,5 @@ clv_status clv_weights_shard(const clv_weights *w, const char *folder, const clv
         names[i] = clv_weights_file_name(w, (int)i);
     }
     with_index.index = index;
-    return clv_sharded_write(folder, files, names, (int)n, &with_index, err);
+    return clv_sharded_checkpoint_write(folder, files, names, (int)n, &with_index, err);
 }

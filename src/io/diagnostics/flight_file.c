@@ -84,8 +84,8 @@ static json_t *step_of(const clv_flight_record *r)
     for (int m = 0; m < MEMBERS; m++)
         if (r->lacks >> m & 1)
             json_array_append_new(lacks, json_integer(m));
-    return json_pack("{s:I,s:I,s:o,s:s,s:I,s:I,s:o,s:I}", "set", (json_int_t)r->set, "seq", (json_int_t)r->seq, "tag",
-                     hex_of(r->tag), "phase", phases[r->phase], "expected", (json_int_t)r->expected, "seen",
+    return json_pack("{s:I,s:I,s:o,s:s,s:I,s:I,s:o,s:I}", "set", (json_int_t)r->group_set, "seq", (json_int_t)r->seq,
+                     "tag", hex_of(r->tag), "phase", phases[r->phase], "expected", (json_int_t)r->expected, "seen",
                      (json_int_t)r->seen, "lacks", lacks, "waiting", (json_int_t)r->waiting_ns);
 }
 
@@ -118,9 +118,10 @@ static json_t *rank_of(const clv_flight_rank_dump *r, int n_sets)
 }
 
 /* [[ranks of a group], ...] */
-static json_t *set_of(const clv_flight_dump *d, int set)
+static json_t *set_of(const clv_flight_dump *d, int group_set)
 {
-    const int32_t *members = d->members + (int64_t)set * d->ranks, *group_of = d->group_of + (int64_t)set * d->ranks;
+    const int32_t *members = d->members + (int64_t)group_set * d->ranks,
+                  *group_of = d->group_of + (int64_t)group_set * d->ranks;
     json_t *groups = json_array(), *group = NULL;
     for (int64_t i = 0; i < d->ranks; i++) {
         if (i == 0 || group_of[members[i]] != group_of[members[i - 1]]) {
@@ -225,7 +226,7 @@ static clv_status read_step(clv_flight_record *r, const clv_flight_dump *d, cons
     int n = 0;
     CLV_TRY(clv_json_check_object(step, path, err));
     CLV_TRY(read_phase(&r->phase, step, path, err));
-    CLV_TRY(clv_json_get_int(&r->set, step, "set", CLV_JSON_REQUIRED, 0, d->n_sets - 1, path, err));
+    CLV_TRY(clv_json_get_int(&r->group_set, step, "set", CLV_JSON_REQUIRED, 0, d->n_sets - 1, path, err));
     CLV_TRY(read_count(&r->seq, step, "seq", path, err));
     CLV_TRY(read_hex(&r->tag, step, "tag", path, err));
     CLV_TRY(clv_json_get_int(&r->expected, step, "expected", CLV_JSON_REQUIRED, 0, INT64_MAX, path, err));
@@ -272,9 +273,10 @@ static clv_status read_rank(clv_flight_rank_dump *r, const clv_flight_dump *d, c
 }
 
 /* Checks that the groups hold every rank once. */
-static clv_status read_set(clv_flight_dump *d, int set, const json_t *groups, const char *path, clv_error *err)
+static clv_status read_set(clv_flight_dump *d, int group_set, const json_t *groups, const char *path, clv_error *err)
 {
-    int32_t *members = d->members + (int64_t)set * d->ranks, *group_of = d->group_of + (int64_t)set * d->ranks;
+    int32_t *members = d->members + (int64_t)group_set * d->ranks,
+            *group_of = d->group_of + (int64_t)group_set * d->ranks;
     int64_t n = 0;
     for (int64_t r = 0; r < d->ranks; r++)
         group_of[r] = -1;

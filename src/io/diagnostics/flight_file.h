@@ -28,7 +28,7 @@ typedef struct clv_flight_record {
     const char *name, *kind; /* borrowed */
     int64_t begun_ns, ended_ns;
     clv_flight_phase phase;   /* NONE: not a collective, and the fields below are 0 */
-    int64_t set;              /* group set */
+    int64_t group_set;        /* group set */
     uint64_t seq, tag, lacks; /* lacks: bit m: member m has not arrived */
     int64_t expected, seen;   /* members or messages expected, and arrived */
     int64_t waiting_ns;

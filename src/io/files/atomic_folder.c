@@ -54,7 +54,7 @@ clv_status clv_atomic_folder_open(clv_atomic_folder *out, const char *path, clv_
     return open_temporary(out, path, false, err);
 }
 
-clv_status clv_atomic_folder_replace(clv_atomic_folder *out, const char *path, clv_error *err)
+clv_status clv_atomic_folder_open_replacing(clv_atomic_folder *out, const char *path, clv_error *err)
 {
     return open_temporary(out, path, true, err);
 }
@@ -69,7 +69,7 @@ static clv_status move_to_place(const clv_atomic_folder *folder, clv_error *err)
             clv_temporary_remove(folder->temporary, S_ISDIR(info.st_mode));
             return CLV_OK;
         }
-        CLV_TRY(clv_temporary_discard_folder(folder->path, err));
+        CLV_TRY(clv_folder_remove_atomically(folder->path, err));
     }
     if (rename(folder->temporary, folder->path) != 0)
         return clv_fail_errno(err, "rename a temporary folder to", folder->path);

@@ -17,7 +17,7 @@ typedef struct clv_atomic_folder {
 /* Starts a folder. @return CLV_EINVAL if path exists; CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
 clv_status clv_atomic_folder_open(clv_atomic_folder *out, const char *path, clv_error *err);
 /* Starts a folder that may replace an existing one, which stays until the new one is committed. */
-clv_status clv_atomic_folder_replace(clv_atomic_folder *out, const char *path, clv_error *err);
+clv_status clv_atomic_folder_open_replacing(clv_atomic_folder *out, const char *path, clv_error *err);
 /* Renames the folder into place. Frees the object's memory, also on failure; then the temporary folder is removed. */
 clv_status clv_atomic_folder_commit(clv_atomic_folder *folder, clv_error *err);
 /* Removes the folder and its files. If err is not NULL, paths in its message are changed from the temporary folder to

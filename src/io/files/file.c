@@ -85,7 +85,7 @@ clv_status clv_file_copy_mapped(void *out, const void *from, size_t size, const 
     return CLV_OK;
 }
 
-void clv_file_on_sigbus(void)
+void clv_file_handle_sigbus(void)
 {
     if (sigbus_jump != NULL)
         siglongjmp(*sigbus_jump, 1);
@@ -108,7 +108,7 @@ static clv_status read_all(char **out, int fd, uint64_t size, const char *path, 
     return CLV_OK;
 }
 
-clv_status clv_file_check_kind(const char *path, const char *wanted, clv_error *err)
+clv_status clv_file_refuse_known_kind(const char *path, const char *wanted, clv_error *err)
 {
     char bytes[CLV_FILE_KIND_BYTES];
     uint64_t size = 0;
@@ -128,7 +128,7 @@ static clv_status too_large(const char *path, uint64_t bytes, size_t limit, clv_
     char wanted[64];
 
     snprintf(wanted, sizeof wanted, "a file of at most %zu bytes", limit);
-    CLV_TRY(clv_file_check_kind(path, wanted, err));
+    CLV_TRY(clv_file_refuse_known_kind(path, wanted, err));
     return clv_fail(err, CLV_ELIMIT, "%s: %llu bytes, at most %zu are read", path, (unsigned long long)bytes, limit);
 }
 
@@ -220,7 +220,7 @@ clv_status clv_atomic_file_open(clv_atomic_file *out, const char *path, clv_erro
     return status;
 }
 
-clv_status clv_atomic_file_check(const char *path, clv_error *err)
+clv_status clv_atomic_file_check_writable(const char *path, clv_error *err)
 {
     clv_atomic_file file;
     struct stat info;
@@ -232,12 +232,12 @@ clv_status clv_atomic_file_check(const char *path, clv_error *err)
     return CLV_OK;
 }
 
-int clv_atomic_file_id(const clv_atomic_file *file)
+int clv_atomic_file_number_or_negative(const clv_atomic_file *file)
 {
-    return file->temporary != NULL ? clv_temporary_id(file->temporary) : -1;
+    return file->temporary != NULL ? clv_temporary_number(file->temporary) : -1;
 }
 
-clv_status clv_atomic_file_join(clv_atomic_file *out, const char *path, int number, clv_error *err)
+clv_status clv_atomic_file_attach(clv_atomic_file *out, const char *path, int number, clv_error *err)
 {
     clv_atomic_file file = {.fd = -1, .pipe_fd = -1, .joined = true};
     struct stat info;
@@ -246,7 +246,7 @@ clv_status clv_atomic_file_join(clv_atomic_file *out, const char *path, int numb
     file.path = is_link ? realpath(path, NULL) : strdup(path);
     if (file.path == NULL)
         return is_link ? clv_fail_errno(err, "follow", path) : clv_fail_memory(err, "a file name", strlen(path));
-    clv_status status = clv_temporary_join(&file.temporary, &file.fd, file.path, number, err);
+    clv_status status = clv_temporary_attach(&file.temporary, &file.fd, file.path, number, err);
     if (status == CLV_OK)
         *out = file;
     else

@@ -24,16 +24,16 @@ clv_status clv_file_open(int *fd, uint64_t *size, const char *path, clv_error *e
 clv_status clv_file_read_at(int fd, void *out, size_t size, uint64_t offset, const char *path, clv_error *err);
 
 /* Copies from a mapping (mmap) of the file. Reading a page that is gone (the file was truncated, or its disk fails)
- * raises SIGBUS, which becomes CLV_EIO if the program's signal handler calls clv_file_on_sigbus, and else ends the
+ * raises SIGBUS, which becomes CLV_EIO if the program's signal handler calls clv_file_handle_sigbus, and else ends the
  * process. The library installs no signal handlers. */
 clv_status clv_file_copy_mapped(void *out, const void *from, size_t size, const char *path, clv_error *err);
 /* For a program's SIGBUS handler, installed with SA_NODEFER: aborts the clv_file_copy_mapped that this thread is in,
  * and then does not return. */
-void clv_file_on_sigbus(void);
+void clv_file_handle_sigbus(void);
 
 /* Fails with CLV_EFORMAT if the file is of a known kind (file_kind.h), which is not what is `wanted`. CLV_OK otherwise,
  * also if it cannot be read. */
-clv_status clv_file_check_kind(const char *path, const char *wanted, clv_error *err);
+clv_status clv_file_refuse_known_kind(const char *path, const char *wanted, clv_error *err);
 
 /* Reads a whole file of at most `limit` bytes into memory that the caller frees, and terminates it with a zero byte.
  * @return CLV_ELIMIT for a larger file; CLV_EFORMAT for a larger file of a known kind */
@@ -53,12 +53,12 @@ typedef struct clv_atomic_file {
  * character device; CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
 clv_status clv_atomic_file_open(clv_atomic_file *out, const char *path, clv_error *err);
 /* Checks that clv_atomic_file_open would succeed, without waiting. */
-clv_status clv_atomic_file_check(const char *path, clv_error *err);
+clv_status clv_atomic_file_check_writable(const char *path, clv_error *err);
 /* Returns the number by which another process attaches to the file; -1: none can, since the file has no name. */
-int clv_atomic_file_id(const clv_atomic_file *file);
+int clv_atomic_file_number_or_negative(const clv_atomic_file *file);
 /* Opens the temporary file of this number that another process created for the same path, to write to it too. @return
  * CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
-clv_status clv_atomic_file_join(clv_atomic_file *out, const char *path, int number, clv_error *err);
+clv_status clv_atomic_file_attach(clv_atomic_file *out, const char *path, int number, clv_error *err);
 /* Fsyncs and closes an attached file, which its creator then commits. Frees the object's memory. */
 clv_status clv_atomic_file_detach(clv_atomic_file *file, clv_error *err);
 /* Writes all bytes at `offset`. Thread-safe. Exceeding a file size limit (ulimit -f) is CLV_EIO if the program ignores

@@ -90,12 +90,12 @@ clv_status clv_temporary_open(char **out, int *out_fd, const char *path, bool fo
     return CLV_OK;
 }
 
-int clv_temporary_id(const char *name)
+int clv_temporary_number(const char *name)
 {
     return atoi(strrchr(name, '-') + 1);
 }
 
-clv_status clv_temporary_join(char **out, int *out_fd, const char *path, int number, clv_error *err)
+clv_status clv_temporary_attach(char **out, int *out_fd, const char *path, int number, clv_error *err)
 {
     size_t size = strlen(path) + 24;
     char *name = malloc(size);
@@ -114,7 +114,7 @@ clv_status clv_temporary_join(char **out, int *out_fd, const char *path, int num
     return CLV_OK;
 }
 
-clv_status clv_temporary_discard_folder(const char *path, clv_error *err)
+clv_status clv_folder_remove_atomically(const char *path, clv_error *err)
 {
     char *name;
     int lock;

@@ -52,7 +52,7 @@ static void bias_act_row(clv_unary_op act, clv_dtype dtype, void *out, const voi
 static void bias_act(clv_unary_op act, clv_dtype dtype, void *out, const void *d_out, const void *x, const void *bias,
                      int64_t rows, int64_t cols)
 {
-    assert(clv_unary_saves(act) == CLV_SAVED_INPUT);
+    assert(clv_unary_saved_for_backward(act) == CLV_SAVED_INPUT);
     if (!clv_computes_in_f32(dtype)) {
         bias_act_reference(act, dtype, out, d_out, x, bias, rows, cols);
         return;

@@ -5,19 +5,19 @@
 
 #include "kernels/cpu/f32_blocks.h"
 
-clv_dtype clv_cross_entropy_stats(clv_dtype logits)
+clv_dtype clv_cross_entropy_stats_dtype(clv_dtype logits)
 {
     return logits == CLV_F64 ? CLV_F64 : CLV_F32;
 }
 
 static double stat(const clv_cross_entropy_args *ce, const void *stats, int64_t i)
 {
-    return clv_dtype_load(clv_cross_entropy_stats(ce->dtype), stats, i);
+    return clv_dtype_load(clv_cross_entropy_stats_dtype(ce->dtype), stats, i);
 }
 
 static void set_stat(const clv_cross_entropy_args *ce, void *stats, int64_t i, double value)
 {
-    clv_dtype_store(clv_cross_entropy_stats(ce->dtype), stats, i, value);
+    clv_dtype_store(clv_cross_entropy_stats_dtype(ce->dtype), stats, i, value);
 }
 
 static bool ignored(const clv_cross_entropy_args *ce, const void *labels, int64_t row)
@@ -154,7 +154,7 @@ void clv_cross_entropy_backward(const clv_cross_entropy_args *ce, void *d_logits
     for (int64_t row = 0; row < ce->rows; row++) {
         int64_t first = row * ce->cols, label = label_column(ce, labels, row);
         if (ignored(ce, labels, row)) {
-            clv_fill_run(ce->dtype, (char *)d_logits + (size_t)first * clv_dtype_size(ce->dtype), 0, ce->cols);
+            clv_fill_values(ce->dtype, (char *)d_logits + (size_t)first * clv_dtype_size(ce->dtype), 0, ce->cols);
             continue;
         }
         double top = stat(ce, max, row), times = stat(ce, d_sums, 2 * row), d_label = stat(ce, d_sums, 2 * row + 1);

@@ -9,7 +9,7 @@
  *
  * Full logits are never gathered (Megatron-LM, vocab_parallel_cross_entropy). Rows with label == ignore have loss 0 and
  * gradient 0. Labels outside this rank's [vocab_lo, vocab_lo + cols) add nothing to sums[r,1].
- * Statistics (max, sums, loss, d_loss, d_sums) are f32, or f64 when the logits are f64: clv_cross_entropy_stats.
+ * Statistics (max, sums, loss, d_loss, d_sums) are f32, or f64 when the logits are f64: clv_cross_entropy_stats_dtype.
  * Numerics: f32 with the sum in f64; fixed order. NaN logits give a NaN loss and gradient.
  */
 #pragma once
@@ -26,7 +26,7 @@ typedef struct clv_cross_entropy_args {
 } clv_cross_entropy_args;
 
 /* f64 for f64 logits, else f32. */
-clv_dtype clv_cross_entropy_stats(clv_dtype logits);
+clv_dtype clv_cross_entropy_stats_dtype(clv_dtype logits);
 
 /* max [rows]; -inf where there is no column. */
 void clv_cross_entropy_max(const clv_cross_entropy_args *ce, void *max, const void *logits);

@@ -39,7 +39,8 @@ static void dropout_span(clv_dtype dtype, void *out, const void *x, double keep,
         int64_t count = clv_min_i64(CLV_BLOCK, n - i);
         const float *x32 = clv_block_load(math, dtype, x, from + i, count, x_block);
         float *to = clv_block_out(dtype, out, from + i, x_block);
-        clv_simd_updates()->dropout(to, x32, key.word, first + (uint64_t)i, threshold, (float)keep, count);
+        clv_simd_optimizer_dropout_rope()->dropout(to, x32, key.word, first + (uint64_t)i, threshold, (float)keep,
+                                                   count);
         clv_block_store(math, dtype, out, from + i, count, to);
     }
 }

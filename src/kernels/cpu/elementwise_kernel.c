@@ -122,7 +122,7 @@ static reference_fn *const binary_table[CLV_BINARY_COUNT] = {
 #define BINARY_ROW(code, name) [code] = reference_##name,
     CLV_BINARY_TABLE(BINARY_ROW)};
 
-clv_unary_saved clv_unary_saves(clv_unary_op op)
+clv_unary_saved clv_unary_saved_for_backward(clv_unary_op op)
 {
     return unary_table[op].saved;
 }
@@ -365,8 +365,8 @@ void clv_where_forward(clv_dtype dtype, void *out, const void *cond, const void 
     run(&j);
 }
 
-void clv_maximum_backward(int is_max, clv_dtype dtype, void *d_a, const void *d_out, const void *a, const void *b,
-                          int rank, const int64_t *shape, const int64_t *a_shape, const int64_t *b_shape)
+void clv_max_or_min_backward(int is_max, clv_dtype dtype, void *d_a, const void *d_out, const void *a, const void *b,
+                             int rank, const int64_t *shape, const int64_t *a_shape, const int64_t *b_shape)
 {
     job j = {.dtype = dtype, .out = d_a};
     const int64_t *shapes[] = {shape, a_shape, b_shape};
@@ -379,7 +379,7 @@ void clv_maximum_backward(int is_max, clv_dtype dtype, void *d_a, const void *d_
     run(&j);
 }
 
-void clv_cast_run(clv_dtype to, void *out, clv_dtype from, const void *in, int64_t n)
+void clv_cast_values(clv_dtype to, void *out, clv_dtype from, const void *in, int64_t n)
 {
     bool narrow = clv_computes_in_f32(to) && clv_computes_in_f32(from);
     size_t to_bytes = clv_dtype_size(to), from_bytes = clv_dtype_size(from);
@@ -401,7 +401,7 @@ void clv_cast_run(clv_dtype to, void *out, clv_dtype from, const void *in, int64
     }
 }
 
-void clv_fill_run(clv_dtype dtype, void *out, double value, int64_t n)
+void clv_fill_values(clv_dtype dtype, void *out, double value, int64_t n)
 {
     size_t bytes = clv_dtype_size(dtype);
     unsigned char pattern[64];

@@ -51,20 +51,20 @@ typedef enum clv_binary_op {
         CLV_BINARY_COUNT
 } clv_binary_op;
 
-clv_unary_saved clv_unary_saves(clv_unary_op op);
+clv_unary_saved clv_unary_saved_for_backward(clv_unary_op op);
 
 /* out[i] = op(x[i]), i < n. alpha is scale's factor, unused by the others. out may be x. */
 void clv_unary_forward(clv_unary_op op, double alpha, clv_dtype dtype, void *out, const void *x, int64_t n);
 
-/* d_in[i] = d_out[i] * op'(...). saved is the op's x or its output, as clv_unary_saves says, or NULL for none.
- * d_in may be d_out or saved. relu'(0) = 0. */
+/* d_in[i] = d_out[i] * op'(...). saved is the op's x or its output, as clv_unary_saved_for_backward says, or NULL for
+ * none. d_in may be d_out or saved. relu'(0) = 0. */
 void clv_unary_backward(clv_unary_op op, double alpha, clv_dtype dtype, void *d_in, const void *d_out,
                         const void *saved, int64_t n);
 
 /* out[i] = in[i], converted: to nearest even; float to integer truncates. Disjoint. */
-void clv_cast_run(clv_dtype to, void *out, clv_dtype from, const void *in, int64_t n);
+void clv_cast_values(clv_dtype to, void *out, clv_dtype from, const void *in, int64_t n);
 
-void clv_fill_run(clv_dtype dtype, void *out, double value, int64_t n);
+void clv_fill_values(clv_dtype dtype, void *out, double value, int64_t n);
 
 /* out = op(a, b). Integers are exact and wrap around. Shapes of operands have the rank of the result (pad with leading
  * 1s), and each size is that of the result or 1. All contiguous, rank 0..CLV_MAX_RANK. out may be an operand of the
@@ -79,5 +79,5 @@ void clv_where_forward(clv_dtype dtype, void *out, const void *cond, const void 
 /* The gradient of max (is_max nonzero) or min (0) by a, in the result's shape: d_out where a is chosen, half of it
  * where a == b (as JAX), else 0, whatever d_out is; where either is NaN d_out goes to both. For the gradient by b swap
  * a and b. Sum over a's broadcast dims afterwards. d_out has the result's shape; d_a may be d_out. */
-void clv_maximum_backward(int is_max, clv_dtype dtype, void *d_a, const void *d_out, const void *a, const void *b,
-                          int rank, const int64_t *shape, const int64_t *a_shape, const int64_t *b_shape);
+void clv_max_or_min_backward(int is_max, clv_dtype dtype, void *d_a, const void *d_out, const void *a, const void *b,
+                             int rank, const int64_t *shape, const int64_t *a_shape, const int64_t *b_shape);

@@ -19,7 +19,7 @@ static void gather_row(const clv_embedding_args *e, clv_dtype out_dtype, void *o
     int64_t id = clv_load_index(e->id_dtype, ids, i);
     void *to = (char *)out + (size_t)i * out_row;
     if (is_local(e, id))
-        clv_cast_run(out_dtype, to, table_dtype, (const char *)table + (size_t)(id - e->lo) * table_row, e->width);
+        clv_cast_values(out_dtype, to, table_dtype, (const char *)table + (size_t)(id - e->lo) * table_row, e->width);
     else
         memset(to, 0, out_row);
 }

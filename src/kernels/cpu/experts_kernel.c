@@ -286,7 +286,7 @@ static clv_status run_tiles(const clv_experts_args *a, const buffers *b, tile_fu
                             const clv_experts_gradients *gradients, clv_error *err)
 {
     void *sum = b->sum ? b->sum : out;
-    clv_fill_run(wide_of(a->dtype), sum, 0, a->rows * a->width);
+    clv_fill_values(wide_of(a->dtype), sum, 0, a->rows * a->width);
     sort_by_expert(a, b);
     for (int64_t e = 0; e < a->experts; e++)
         for (int64_t at = b->start[e]; at < b->start[e + 1]; at += tile_of(a)) {
@@ -295,7 +295,7 @@ static clv_status run_tiles(const clv_experts_args *a, const buffers *b, tile_fu
             CLV_TRY(run(&t, sum, gradients, err));
         }
     if (b->sum)
-        clv_cast_run(a->dtype, out, wide_of(a->dtype), b->sum, a->rows * a->width);
+        clv_cast_values(a->dtype, out, wide_of(a->dtype), b->sum, a->rows * a->width);
     return CLV_OK;
 }
 
@@ -311,8 +311,8 @@ clv_status clv_experts_backward(const clv_experts_args *a, const clv_experts_gra
     const clv_dtype wide = wide_of(a->dtype);
     buffers b;
     lay_out(&b, a, true);
-    clv_fill_run(wide, out->d_weights, 0, a->rows * a->top_k);
-    clv_fill_run(wide, out->d_gate_up, 0, a->experts * a->width * 2 * a->ffn);
-    clv_fill_run(wide, out->d_down, 0, a->experts * a->ffn * a->width);
+    clv_fill_values(wide, out->d_weights, 0, a->rows * a->top_k);
+    clv_fill_values(wide, out->d_gate_up, 0, a->experts * a->width * 2 * a->ffn);
+    clv_fill_values(wide, out->d_down, 0, a->experts * a->ffn * a->width);
     return run_tiles(a, &b, backward_tile, out->d_x, out, err);
 }

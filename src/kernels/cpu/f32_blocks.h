@@ -133,7 +133,7 @@ static inline const clv_rowwise_loops *clv_simd_rowwise(void)
     return CLV_ISA_SELECT(clv_rowwise_loops_of)();
 }
 
-static inline const clv_update_loops *clv_simd_updates(void)
+static inline const clv_optimizer_dropout_rope_loops *clv_simd_optimizer_dropout_rope(void)
 {
-    return CLV_ISA_SELECT(clv_update_loops_of)();
+    return CLV_ISA_SELECT(clv_optimizer_dropout_rope_loops_of)();
 }

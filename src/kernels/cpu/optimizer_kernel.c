@@ -42,17 +42,17 @@ static void lion_element(const void *args, double *p, double *m, double *v, doub
 
 static void adamw_block(const void *factors, float *p, float *m, float *v, const float *grad, int64_t n)
 {
-    clv_simd_updates()->adamw(p, m, v, grad, *(const clv_adamw_factors *)factors, n);
+    clv_simd_optimizer_dropout_rope()->adamw(p, m, v, grad, *(const clv_adamw_factors *)factors, n);
 }
 
 static void sgd_block(const void *factors, float *p, float *m, float *v, const float *grad, int64_t n)
 {
-    clv_simd_updates()->sgd(p, m, grad, *(const clv_sgd_factors *)factors, n);
+    clv_simd_optimizer_dropout_rope()->sgd(p, m, grad, *(const clv_sgd_factors *)factors, n);
 }
 
 static void lion_block(const void *factors, float *p, float *m, float *v, const float *grad, int64_t n)
 {
-    clv_simd_updates()->lion(p, m, grad, *(const clv_lion_factors *)factors, n);
+    clv_simd_optimizer_dropout_rope()->lion(p, m, grad, *(const clv_lion_factors *)factors, n);
 }
 
 /* An optimizer: its update of an element in f64, and of n elements in f32. v is NULL if it has one moment. */

@@ -31,7 +31,7 @@ static void rotate_head(const clv_rope_args *rope, void *out, int64_t to, const 
 {
     float block[CLV_ROPE_MAX_ROTARY];
     const clv_elementwise_loops *math = clv_simd_elementwise();
-    const clv_update_loops *updates = clv_simd_updates();
+    const clv_optimizer_dropout_rope_loops *updates = clv_simd_optimizer_dropout_rope();
     const float *x32 = clv_block_load(math, rope->dtype, x, from, rope->rotary, block);
     float *out32 = clv_block_out(rope->dtype, out, to, block);
     (rope->interleaved ? updates->rotate_pairs : updates->rotate_halves)(out32, x32, cos, sin, rope->rotary / 2);
@@ -52,7 +52,8 @@ static void rotate_row(const clv_rope_args *rope, void *out, int64_t to, const v
     bool fast = clv_computes_in_f32(rope->dtype);
 
     if (fast)
-        clv_simd_updates()->angles(cos, sin, rope->inv_freq, rope->inverse ? -position : position, rope->rotary / 2);
+        clv_simd_optimizer_dropout_rope()->angles(cos, sin, rope->inv_freq, rope->inverse ? -position : position,
+                                                  rope->rotary / 2);
     for (int64_t h = 0; h < rope->heads; h++, to += rope->head_dim, from += rope->head_dim) {
         if (fast)
             rotate_head(rope, out, to, x, from, cos, sin);

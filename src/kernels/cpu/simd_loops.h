@@ -72,7 +72,7 @@ typedef struct clv_lion_factors {
     float decay; /* 1 - lr * weight_decay */
 } clv_lion_factors;
 
-typedef struct clv_update_loops {
+typedef struct clv_optimizer_dropout_rope_loops {
     void (*adamw)(float *p, float *m, float *v, const float *grad, clv_adamw_factors f, int64_t n);
     void (*sgd)(float *p, float *m, const float *grad, clv_sgd_factors f, int64_t n);
     void (*lion)(float *p, float *m, const float *grad, clv_lion_factors f, int64_t n);
@@ -83,8 +83,8 @@ typedef struct clv_update_loops {
     void (*angles)(float *cos, float *sin, const double *inv_freq, double position, int64_t n);
     void (*rotate_halves)(float *out, const float *x, const float *cos, const float *sin, int64_t half);
     void (*rotate_pairs)(float *out, const float *x, const float *cos, const float *sin, int64_t half);
-} clv_update_loops;
+} clv_optimizer_dropout_rope_loops;
 
 CLV_ISA_DECLARE(const clv_elementwise_loops *, clv_elementwise_loops_of, (void))
 CLV_ISA_DECLARE(const clv_rowwise_loops *, clv_rowwise_loops_of, (void))
-CLV_ISA_DECLARE(const clv_update_loops *, clv_update_loops_of, (void))
+CLV_ISA_DECLARE(const clv_optimizer_dropout_rope_loops *, clv_optimizer_dropout_rope_loops_of, (void))

@@ -143,7 +143,7 @@ static void copy_tiles(size_t elem, char *out, const char *in, plan p)
     }
 }
 
-void clv_transpose_box(size_t elem_bytes, void *out, const void *in, int rank, const int64_t *shape, const int *perm)
+void clv_transpose_tensor(size_t elem_bytes, void *out, const void *in, int rank, const int64_t *shape, const int *perm)
 {
     assert(elem_bytes <= 8 && tile_functions[elem_bytes] != NULL);
     plan p = plan_of(rank, shape, perm);
@@ -156,8 +156,8 @@ void clv_transpose_box(size_t elem_bytes, void *out, const void *in, int rank, c
         (p.in_stride[p.rank - 1] == 1 ? copy_runs : copy_tiles)(elem_bytes, out, in, p);
 }
 
-void clv_copy_box(size_t elem_bytes, void *out, const int64_t *out_shape, const int64_t *out_lo, const void *in,
-                  const int64_t *in_shape, const int64_t *in_lo, int rank, const int64_t *box)
+void clv_copy_slice(size_t elem_bytes, void *out, const int64_t *out_shape, const int64_t *out_lo, const void *in,
+                    const int64_t *in_shape, const int64_t *in_lo, int rank, const int64_t *box)
 {
     clv_shard to = {.rank = rank}, from = {.rank = rank}, both = {.rank = rank};
     for (int d = 0; d < rank; d++) { /* in the indices of out */

@@ -57,8 +57,8 @@ static clv_status check_initialization(const json_t *o, const char *path, clv_er
     for (size_t i = 0; way && i < sizeof others / sizeof others[0]; i++)
         if (strcasecmp(way, others[i]) == 0)
             return CLV_OK;
-    return clv_config_unsupported(path, "init_lora_weights", way ? way : "no name",
-                                  "true, false, gaussian, eva, orthogonal, mica", err);
+    return clv_config_fail_unsupported(path, "init_lora_weights", way ? way : "no name",
+                                       "true, false, gaussian, eva, orthogonal, mica", err);
 }
 
 static clv_status check_kind(const json_t *o, const char *path, clv_error *err)
@@ -69,8 +69,8 @@ static clv_status check_kind(const json_t *o, const char *path, clv_error *err)
     if (strcmp(kind, "LORA") != 0)
         return clv_fail(err, CLV_EUNSUPPORTED, "%s: \"peft_type\" is \"%.32s\"; supported: LORA", path, kind);
     CLV_TRY(clv_config_keys_check(keys, N_KEYS, "", o, path, err));
-    CLV_TRY(clv_config_choice(o, "task_type", tasks, path, err)); /* other tasks train a head too */
-    CLV_TRY(clv_config_choice(o, "bias", none, path, err));
+    CLV_TRY(clv_config_check_choice(o, "task_type", tasks, path, err)); /* other tasks train a head too */
+    CLV_TRY(clv_config_check_choice(o, "bias", none, path, err));
     return check_initialization(o, path, err);
 }
 

@@ -12,7 +12,7 @@
 #include "io/files/file.h"
 #include "models/adapters/peft_folder.h"
 #include "models/checkpoint/checkpoint_inventory.h"
-#include "models/config/finalize_config.h"
+#include "models/config/config_overrides.h"
 #include "models/model.h"
 #include "models/weights/quantize_on_load.h"
 #include "models/weights/weight_layouts.h"
@@ -160,7 +160,7 @@ clv_status clv_checkpoint_compare(const clv_checkpoint *c, const clv_model *mode
     clv_config_overrides settled;
     CLV_TRY(clv_require(c && model && take, __func__, "a checkpoint, a model, and what takes names", err));
     clv_model_config config = model->config;
-    CLV_TRY(clv_finalize_config(&settled, &config, c->weights, err));
+    CLV_TRY(clv_config_overrides_apply(&settled, &config, c->weights, err));
     clv_status status = clv_checkpoint_inventory_collect(&inventory, c->weights, &config, err);
     clv_config_overrides_free(&settled);
     CLV_TRY(status);
@@ -187,7 +187,7 @@ struct clv_checkpoint_writer {
 clv_status clv_checkpoint_create(clv_checkpoint_writer **out, const char *path, clv_error *err)
 {
     CLV_TRY(clv_require(out && path, __func__, "out and a path", err));
-    CLV_TRY(clv_atomic_file_check(path, err));
+    CLV_TRY(clv_atomic_file_check_writable(path, err));
     clv_checkpoint_writer *w = calloc(1, sizeof *w);
     if (w)
         w->path = strdup(path);
@@ -294,7 +294,7 @@ void clv_checkpoint_abandon(clv_checkpoint_writer *w)
 
 static bool owns(const void *arg, const char *name)
 {
-    return clv_weights_owns(arg, name);
+    return clv_weights_owns_file(arg, name);
 }
 
 /* Writes the weights into a folder. */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "models/config/finalize_config.h"
+#include "models/config/config_overrides.h"
 #include "models/weights/weight_storage.h"
 
 enum { SHAPE_TEXT = 192 };
@@ -29,7 +29,7 @@ static void find_tensors(clv_checkpoint_inventory *c, bool *used, const clv_weig
         }
     }
     for (int64_t i = 0; i <= m->layers + 1; i++)
-        if ((found = clv_model_find_rope_frequencies(w, m, i)) != NULL)
+        if ((found = clv_model_find_inv_freq(w, m, i)) != NULL)
             used[clv_weights_index_of(w, found)] = true;
 }
 

@@ -230,7 +230,7 @@ static clv_status frequency_error(double *most, const clv_safetensor *t, const c
         return clv_fail_memory(err, t->name, (size_t)t->shape[0] * sizeof *stored);
     CLV_TRY(clv_safetensors_read(t, NULL, CLV_F32, stored, err));
     for (int64_t i = 0; i < t->shape[0]; i++) {
-        double plain = clv_rope_frequency(&how, i), error = fabs((double)stored[i] - plain) / plain;
+        double plain = clv_rope_inv_freq(&how, i), error = fabs((double)stored[i] - plain) / plain;
         *most = error > *most || isnan(error) ? error : *most;
     }
     return CLV_OK;
@@ -295,7 +295,7 @@ static clv_status warn_overrides(clv_warnings *warnings, const clv_config_overri
 static clv_status warn_files(clv_warnings *warnings, const clv_weights *w, clv_error *err)
 {
     const char *first;
-    int64_t absent = clv_weights_missing(w, &first);
+    int64_t absent = clv_weights_missing_count(w, &first);
 
     if (clv_weights_prefix_length(w) > 0)
         CLV_TRY(clv_warnings_add(warnings, err, "all names in the files begin with %.*s, which is left out",

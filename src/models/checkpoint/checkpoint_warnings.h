@@ -3,7 +3,7 @@
 #pragma once
 
 #include "models/checkpoint/checkpoint_inventory.h"
-#include "models/config/finalize_config.h"
+#include "models/config/config_overrides.h"
 
 typedef struct clv_warnings {
     int n;

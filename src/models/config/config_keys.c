@@ -143,7 +143,7 @@ static bool is_nothing(const json_t *value)
 static clv_status reject(const char *key, const json_t *value, const char *valid, const char *where, clv_error *err)
 {
     CLV_FREED char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    return clv_config_unsupported(where, key, text ? text : "it", valid, err);
+    return clv_config_fail_unsupported(where, key, text ? text : "it", valid, err);
 }
 
 static clv_status check_key(const clv_config_keys *row, const char *key, const json_t *value, const char *where,
@@ -175,13 +175,13 @@ clv_status clv_config_keys_check(const clv_config_keys *rows, size_t n, const ch
     return CLV_OK;
 }
 
-clv_status clv_config_check_keys(const clv_model_family *family, const json_t *object, const char *where,
-                                 clv_error *err)
+clv_status clv_config_json_check_keys(const clv_model_family *family, const json_t *object, const char *where,
+                                      clv_error *err)
 {
     return clv_config_keys_check(config_keys, N_KEYS, family->model_type, object, where, err);
 }
 
-bool clv_config_knows_key(const clv_model_family *family, const char *key)
+bool clv_config_json_knows_key(const clv_model_family *family, const char *key)
 {
     return clv_config_keys_find(config_keys, N_KEYS, family->model_type, key) ||
            clv_config_keys_find(ignored, N_IGNORED, family->model_type, key);

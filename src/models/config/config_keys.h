@@ -29,6 +29,6 @@ clv_status clv_config_keys_check(const clv_config_keys *rows, size_t n, const ch
 const clv_config_keys *clv_config_keys_find(const clv_config_keys *rows, size_t n, const char *family, const char *key);
 
 /* The same for config.json. */
-clv_status clv_config_check_keys(const clv_model_family *family, const json_t *object, const char *where,
-                                 clv_error *err);
-bool clv_config_knows_key(const clv_model_family *family, const char *key);
+clv_status clv_config_json_check_keys(const clv_model_family *family, const json_t *object, const char *where,
+                                      clv_error *err);
+bool clv_config_json_knows_key(const clv_model_family *family, const char *key);

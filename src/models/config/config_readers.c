@@ -10,22 +10,23 @@
 
 enum { LIST_SIZE = 256 };
 
-clv_status clv_config_unsupported(const char *where, const char *key, const char *value, const char *valid,
-                                  clv_error *err)
+clv_status clv_config_fail_unsupported(const char *where, const char *key, const char *value, const char *valid,
+                                       clv_error *err)
 {
     return clv_fail(err, CLV_EUNSUPPORTED, "%s: \"%s\": %.64s is not supported yet (supported: %s)", where, key, value,
                     valid);
 }
 
-clv_status clv_config_sizes(const clv_config_size *sizes, size_t n, const json_t *o, const char *where, clv_error *err)
+clv_status clv_config_read_sizes(const clv_config_size *sizes, size_t n, const json_t *o, const char *where,
+                                 clv_error *err)
 {
     for (size_t i = 0; i < n; i++)
         CLV_TRY(clv_json_get_int(sizes[i].out, o, sizes[i].key, sizes[i].need, 1, sizes[i].max, where, err));
     return CLV_OK;
 }
 
-clv_status clv_config_head_dim(clv_model_config *model, const char *hidden, const char *heads, const char *where,
-                               clv_error *err)
+clv_status clv_config_set_head_dim(clv_model_config *model, const char *hidden, const char *heads, const char *where,
+                                   clv_error *err)
 {
     if (model->hidden % model->heads != 0)
         return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" %lld is not a multiple of \"%s\" %lld", where, hidden,
@@ -34,8 +35,8 @@ clv_status clv_config_head_dim(clv_model_config *model, const char *hidden, cons
     return CLV_OK;
 }
 
-clv_status clv_config_choice(const json_t *o, const char *key, const char *const *words, const char *where,
-                             clv_error *err)
+clv_status clv_config_check_choice(const json_t *o, const char *key, const char *const *words, const char *where,
+                                   clv_error *err)
 {
     const char *text = NULL;
     char valid[LIST_SIZE];
@@ -50,7 +51,7 @@ clv_status clv_config_choice(const json_t *o, const char *key, const char *const
         clv_text_add(&list, "%s%s", word == words ? "" : ", ", *word);
     }
     clv_text_finish(&list);
-    return clv_config_unsupported(where, key, text, valid, err);
+    return clv_config_fail_unsupported(where, key, text, valid, err);
 }
 
 /* Names of one kind differ in the last bits only. The first of a kind is written. */
@@ -71,8 +72,8 @@ static const struct {
     {"tanh", CLV_TANH},
 };
 
-clv_status clv_config_activation(clv_unary_kind *out, const json_t *o, const char *key, const char *where,
-                                 clv_error *err)
+clv_status clv_config_read_activation(clv_unary_kind *out, const json_t *o, const char *key, const char *where,
+                                      clv_error *err)
 {
     const char *name = NULL;
 
@@ -84,10 +85,10 @@ clv_status clv_config_activation(clv_unary_kind *out, const json_t *o, const cha
             *out = activations[i].kind;
             return CLV_OK;
         }
-    return clv_config_unsupported(where, key, name,
-                                  "gelu, gelu_python, gelu_new, gelu_pytorch_tanh, gelu_python_tanh, gelu_fast, "
-                                  "gelu_accurate, relu, silu, swish, tanh",
-                                  err);
+    return clv_config_fail_unsupported(where, key, name,
+                                       "gelu, gelu_python, gelu_new, gelu_pytorch_tanh, gelu_python_tanh, gelu_fast, "
+                                       "gelu_accurate, relu, silu, swish, tanh",
+                                       err);
 }
 
 const char *clv_config_activation_name(clv_unary_kind kind)
@@ -135,7 +136,7 @@ static clv_status read_scaling(clv_rope_options *rope, const json_t *model, cons
         return CLV_OK;
     bool llama3 = strcmp(kind, "llama3") == 0;
     if (!scaled || (!llama3 && strcmp(kind, "linear") != 0))
-        return clv_config_unsupported(where, "rope_type", kind, scaled ? known : "default", err);
+        return clv_config_fail_unsupported(where, "rope_type", kind, scaled ? known : "default", err);
     CLV_TRY(clv_json_get_real(&rope->factor, o, "factor", CLV_JSON_REQUIRED, 1e-6, 1e6, where, err));
     return llama3 ? read_llama3(rope, model, o, where, err) : CLV_OK;
 }
@@ -147,7 +148,7 @@ static clv_status check_share(const json_t *o, const char *where, clv_error *err
 
     CLV_TRY(clv_json_get_real(&share, o, "partial_rotary_factor", CLV_JSON_OPTIONAL, 0, 1, where, err));
     if (share != 1)
-        return clv_config_unsupported(where, "partial_rotary_factor", "less than 1", "1", err);
+        return clv_config_fail_unsupported(where, "partial_rotary_factor", "less than 1", "1", err);
     return CLV_OK;
 }
 
@@ -166,7 +167,7 @@ static clv_status read_rope(clv_rope_options *rope, const json_t *model, const c
     json_object_foreach(o, name, value)
     {
         if (json_is_object(value))
-            return clv_config_unsupported(where, key, name, "one for layers of all kinds", err);
+            return clv_config_fail_unsupported(where, key, name, "one for layers of all kinds", err);
     }
     for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
         if (json_is_null(json_object_get(o, needed[i]))) /* no other key, and no default, stands in for it */
@@ -177,7 +178,7 @@ static clv_status read_rope(clv_rope_options *rope, const json_t *model, const c
     return clv_json_get_real(&rope->theta, o, "rope_theta", CLV_JSON_OPTIONAL, 1e-3, 1e12, where, err);
 }
 
-clv_status clv_config_rope(clv_model_config *c, const json_t *o, bool scaled, const char *where, clv_error *err)
+clv_status clv_config_read_rope(clv_model_config *c, const json_t *o, bool scaled, const char *where, clv_error *err)
 {
     json_t *old = json_object_get(o, "rope_scaling");
     bool empty = old == NULL || json_is_null(old) || (json_is_object(old) && json_object_size(old) == 0);
@@ -188,7 +189,7 @@ clv_status clv_config_rope(clv_model_config *c, const json_t *o, bool scaled, co
     return read_rope(&c->rope, o, empty ? "rope_parameters" : "rope_scaling", scaled, where, err);
 }
 
-json_t *clv_config_rope_json(const clv_model_config *c)
+json_t *clv_config_rope_to_json(const clv_model_config *c)
 {
     const clv_rope_options *rope = &c->rope;
 
@@ -228,7 +229,7 @@ static clv_status read_ends(clv_model_config *c, const json_t *o, const char *wh
     return CLV_OK;
 }
 
-clv_status clv_config_tokens(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
+clv_status clv_config_read_special_tokens(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
 {
     /* transformers gives it to the embedding, which must have such a row; not GPT-2's */
     int64_t most_pad = c->family->allows_pad_outside_vocab ? INT32_MAX : c->vocab - 1;
@@ -243,12 +244,12 @@ clv_status clv_config_tokens(clv_model_config *c, const json_t *o, const char *w
     return CLV_OK;
 }
 
-json_t *clv_config_token_json(int64_t token)
+json_t *clv_config_token_to_json(int64_t token)
 {
     return token >= 0 ? json_integer(token) : json_null();
 }
 
-json_t *clv_config_eos_json(const clv_model_config *c)
+json_t *clv_config_eos_to_json(const clv_model_config *c)
 {
     json_t *list;
 

@@ -33,7 +33,7 @@ static clv_status find_family(const clv_model_family **out, const json_t *o, con
     if (*out != NULL)
         return CLV_OK;
     clv_families_list(&known);
-    return clv_config_unsupported(where, "model_type", type, names, err);
+    return clv_config_fail_unsupported(where, "model_type", type, names, err);
 }
 
 static clv_status read_architectures(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
@@ -54,7 +54,7 @@ static clv_status read_architectures(clv_model_config *c, const json_t *o, const
             char known[LIST_SIZE];
             snprintf(known, sizeof known, "%s%s%s, %s", family->architecture, family->like ? ", " : "",
                      family->like ? family->like : "", family->bare);
-            return clv_config_unsupported(where, "architectures", name != NULL ? name : "?", known, err);
+            return clv_config_fail_unsupported(where, "architectures", name != NULL ? name : "?", known, err);
         }
     }
     return CLV_OK;
@@ -79,10 +79,10 @@ static clv_status check_dtype(const json_t *o, const char *where, clv_error *err
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(names[i], name) == 0)
             return CLV_OK;
-    return clv_config_unsupported(where, key, text,
-                                  "float32 or float, bfloat16, float16 or half, float64 or double, each also with "
-                                  "\"torch.\" before it; auto",
-                                  err);
+    return clv_config_fail_unsupported(where, key, text,
+                                       "float32 or float, bfloat16, float16 or half, float64 or double, each also with "
+                                       "\"torch.\" before it; auto",
+                                       err);
 }
 
 /* What holds for every family. */
@@ -90,10 +90,10 @@ static clv_status check_common(const clv_model_family *family, const json_t *o, 
 {
     const json_t *quantization = json_object_get(o, "quantization_config");
 
-    CLV_TRY(clv_config_check_keys(family, o, where, err));
+    CLV_TRY(clv_config_json_check_keys(family, o, where, err));
     CLV_TRY(check_dtype(o, where, err));
     if (quantization != NULL && !json_is_null(quantization))
-        return clv_config_unsupported(where, "quantization_config", "quantised weights", "none", err);
+        return clv_config_fail_unsupported(where, "quantization_config", "quantised weights", "none", err);
     return CLV_OK;
 }
 
@@ -168,7 +168,7 @@ static clv_status read_object(clv_model_config *c, const json_t *o, const char *
     CLV_TRY(check_common(c->family, o, where, err));
     c->bos = c->pad = c->mask = -1;
     CLV_TRY(c->family->read(c, o, where, err));
-    CLV_TRY(clv_config_tokens(c, o, where, err));
+    CLV_TRY(clv_config_read_special_tokens(c, o, where, err));
     return check_sizes(c, CLV_EFORMAT, where, err);
 }
 
@@ -228,7 +228,7 @@ clv_status clv_model_config_unknown_keys(char *out, size_t size, const clv_model
     CLV_TRY(clv_json_load(&document, clv_is_folder(path) ? file : path, CONFIG_LIMIT, err));
     json_object_foreach(document, key, value)
     {
-        if (family->is_custom || clv_config_knows_key(family, key))
+        if (family->is_custom || clv_config_json_knows_key(family, key))
             continue;
         clv_text_add(&text, "%s", text.length > 0 ? ", " : "");
         clv_text_add_name(&text, key);
@@ -248,8 +248,8 @@ static json_t *object_of(const clv_model_config *c, clv_dtype dtype)
         json_pack("{s:[s], s:s, s:s, s:s, s:I, s:b, s:o, s:o, s:o}", "architectures",
                   c->headless ? c->family->bare : c->family->architecture, "model_type", c->family->model_type,
                   "torch_dtype", torchs, "dtype", torchs, "vocab_size", (json_int_t)c->vocab, "tie_word_embeddings",
-                  (int)c->tie_word_embeddings, "bos_token_id", clv_config_token_json(c->bos), "pad_token_id",
-                  clv_config_token_json(c->pad), "eos_token_id", clv_config_eos_json(c));
+                  (int)c->tie_word_embeddings, "bos_token_id", clv_config_token_to_json(c->bos), "pad_token_id",
+                  clv_config_token_to_json(c->pad), "eos_token_id", clv_config_eos_to_json(c));
 
     if (own == NULL || common == NULL || json_object_update(common, own) != 0) {
         json_decref(common);

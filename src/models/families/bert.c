@@ -30,12 +30,12 @@ static clv_status read_bert(clv_model_config *c, const json_t *o, const char *wh
     c->bidirectional = true;
     c->tie_word_embeddings = true;
     c->qkv_bias = c->output_bias = c->mlp_bias = true;
-    CLV_TRY(clv_config_choice(o, "position_embedding_type", absolute, where, err));
+    CLV_TRY(clv_config_check_choice(o, "position_embedding_type", absolute, where, err));
     CLV_TRY(clv_json_get_bool(&c->tie_word_embeddings, o, "tie_word_embeddings", CLV_JSON_OPTIONAL, where, err));
-    CLV_TRY(clv_config_sizes(sizes, sizeof sizes / sizeof sizes[0], o, where, err));
+    CLV_TRY(clv_config_read_sizes(sizes, sizeof sizes / sizeof sizes[0], o, where, err));
     c->kv_heads = c->heads;
-    CLV_TRY(clv_config_head_dim(c, "hidden_size", "num_attention_heads", where, err));
-    CLV_TRY(clv_config_activation(&c->activation, o, "hidden_act", where, err));
+    CLV_TRY(clv_config_set_head_dim(c, "hidden_size", "num_attention_heads", where, err));
+    CLV_TRY(clv_config_read_activation(&c->activation, o, "hidden_act", where, err));
     return clv_json_get_real(&c->norm_eps, o, "layer_norm_eps", CLV_JSON_OPTIONAL, 1e-30, 1, where, err);
 }
 

@@ -47,7 +47,7 @@ static clv_status set_config(clv_model_config *c, const clv_family_model *m, con
     c->tie_word_embeddings = m->tied_embeddings != 0;
     memcpy(c->number, m->number, sizeof c->number);
     memcpy(c->real, m->real, sizeof c->real);
-    return c->head_dim ? CLV_OK : clv_config_head_dim(c, "hidden", "heads", where, err);
+    return c->head_dim ? CLV_OK : clv_config_set_head_dim(c, "hidden", "heads", where, err);
 }
 
 static bool is_own(const clv_family_key *key)
@@ -79,7 +79,7 @@ static clv_status read_key(clv_family_model *m, const clv_family_key *key, const
         memcpy(at, &(int){flag}, sizeof(int));
         return CLV_OK;
     case CLV_KEY_ACTIVATION:
-        CLV_TRY(clv_config_activation(&activation, o, key->key, where, err));
+        CLV_TRY(clv_config_read_activation(&activation, o, key->key, where, err));
         memcpy(at, &activation, sizeof activation);
         return CLV_OK;
     }

@@ -19,10 +19,10 @@ static clv_status check_kind(const json_t *o, const char *where, clv_error *err)
 {
     static const char *const rotary[] = {"rotary", NULL}, *const gelu[] = {"gelu", NULL};
 
-    CLV_TRY(clv_config_choice(o, "position_embedding_type", rotary, where, err));
+    CLV_TRY(clv_config_check_choice(o, "position_embedding_type", rotary, where, err));
     if (!json_is_string(json_object_get(o, "position_embedding_type"))) /* transformers' default */
-        return clv_config_unsupported(where, "position_embedding_type", "absolute", "rotary", err);
-    return clv_config_choice(o, "hidden_act", gelu, where, err);
+        return clv_config_fail_unsupported(where, "position_embedding_type", "absolute", "rotary", err);
+    return clv_config_check_choice(o, "hidden_act", gelu, where, err);
 }
 
 /* transformers turns heads of hidden / heads elements, by the theta of "rope_theta" alone. */
@@ -31,7 +31,7 @@ static clv_status read_positions(clv_model_config *c, const json_t *o, const cha
     double theta = 10000;
     int64_t head_dim = c->head_dim;
 
-    CLV_TRY(clv_config_rope(c, o, false, where, err));
+    CLV_TRY(clv_config_read_rope(c, o, false, where, err));
     CLV_TRY(clv_json_get_real(&theta, o, "rope_theta", CLV_JSON_OPTIONAL, 1e-3, 1e12, where, err));
     if (theta != c->rope.theta)
         return clv_fail(
@@ -64,9 +64,9 @@ static clv_status read_esm(clv_model_config *c, const json_t *o, const char *whe
     c->tie_word_embeddings = true;
     c->qkv_bias = c->output_bias = c->mlp_bias = true;
     CLV_TRY(check_kind(o, where, err));
-    CLV_TRY(clv_config_sizes(sizes, sizeof sizes / sizeof sizes[0], o, where, err));
+    CLV_TRY(clv_config_read_sizes(sizes, sizeof sizes / sizeof sizes[0], o, where, err));
     c->kv_heads = c->heads;
-    CLV_TRY(clv_config_head_dim(c, "hidden_size", "num_attention_heads", where, err));
+    CLV_TRY(clv_config_set_head_dim(c, "hidden_size", "num_attention_heads", where, err));
     CLV_TRY(clv_json_get_real(&c->norm_eps, o, "layer_norm_eps", CLV_JSON_OPTIONAL, 1e-30, 1, where, err));
     CLV_TRY(clv_json_get_bool(&c->embedding_norm, o, "emb_layer_norm_before", CLV_JSON_OPTIONAL, where, err));
     CLV_TRY(clv_json_get_bool(&c->token_dropout, o, "token_dropout", CLV_JSON_OPTIONAL, where, err));
@@ -81,7 +81,7 @@ static json_t *write_esm(const clv_model_config *c)
     return json_pack("{s:s, s:s, s:b, s:b, s:b, s:o, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f}", "hidden_act",
                      "gelu", "position_embedding_type", "rotary", "is_folding_model", 0, "emb_layer_norm_before",
                      (int)c->embedding_norm, "token_dropout", (int)c->token_dropout, "mask_token_id",
-                     clv_config_token_json(c->mask), "hidden_size", (json_int_t)c->hidden, "num_hidden_layers",
+                     clv_config_token_to_json(c->mask), "hidden_size", (json_int_t)c->hidden, "num_hidden_layers",
                      (json_int_t)c->layers, "num_attention_heads", (json_int_t)c->heads, "intermediate_size",
                      (json_int_t)c->ffn, "max_position_embeddings", (json_int_t)c->max_positions, "layer_norm_eps",
                      c->norm_eps, "rope_theta", c->rope.theta, "hidden_dropout_prob", 0.0,

@@ -46,9 +46,9 @@ clv_status clv_qwen_experts_read_config(clv_model_config *c, const json_t *o, co
         clv_json_get_int(&c->expert_ffn, o, "moe_intermediate_size", CLV_JSON_OPTIONAL, 1, CLV_MAX_WIDTH, where, err));
     CLV_TRY(clv_json_get_bool(&c->normalised_choice, o, "norm_topk_prob", CLV_JSON_OPTIONAL, where, err));
     CLV_TRY(clv_json_get_int(&step, o, "decoder_sparse_step", CLV_JSON_OPTIONAL, 1, CLV_MAX_LAYERS, where, err));
-    return step == 1
-               ? CLV_OK
-               : clv_config_unsupported(where, "decoder_sparse_step", "more than 1", "1: experts in every layer", err);
+    return step == 1 ? CLV_OK
+                     : clv_config_fail_unsupported(where, "decoder_sparse_step", "more than 1",
+                                                   "1: experts in every layer", err);
 }
 
 json_t *clv_qwen_experts_write_config(const clv_model_config *c)

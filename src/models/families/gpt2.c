@@ -48,13 +48,13 @@ static clv_status read_gpt2(clv_model_config *c, const json_t *o, const char *wh
     c->activation = CLV_GELU_TANH;
     c->tie_word_embeddings = true;
     c->qkv_bias = c->output_bias = c->mlp_bias = true;
-    CLV_TRY(clv_config_sizes(sizes, sizeof sizes / sizeof sizes[0], o, where, err));
+    CLV_TRY(clv_config_read_sizes(sizes, sizeof sizes / sizeof sizes[0], o, where, err));
     CLV_TRY(check_aliases(c, o, where, err));
     c->kv_heads = c->heads;
     if (c->ffn == 0)
         c->ffn = 4 * c->hidden;
-    CLV_TRY(clv_config_head_dim(c, "n_embd", "n_head", where, err));
-    CLV_TRY(clv_config_activation(&c->activation, o, "activation_function", where, err));
+    CLV_TRY(clv_config_set_head_dim(c, "n_embd", "n_head", where, err));
+    CLV_TRY(clv_config_read_activation(&c->activation, o, "activation_function", where, err));
     CLV_TRY(clv_json_get_real(&c->norm_eps, o, "layer_norm_epsilon", CLV_JSON_OPTIONAL, 1e-30, 1, where, err));
     return clv_json_get_bool(&c->tie_word_embeddings, o, "tie_word_embeddings", CLV_JSON_OPTIONAL, where, err);
 }

@@ -19,7 +19,8 @@ static clv_status check_window(const clv_model_config *c, const json_t *o, const
     if (window >= c->max_positions)
         return CLV_OK;
     snprintf(text, sizeof text, "%lld", (long long)window);
-    return clv_config_unsupported(where, "sliding_window", text, "null, or no less than max_position_embeddings", err);
+    return clv_config_fail_unsupported(where, "sliding_window", text, "null, or no less than max_position_embeddings",
+                                       err);
 }
 
 static clv_status read_llama(clv_model_config *c, const json_t *o, const char *where, clv_error *err)

@@ -30,15 +30,15 @@ clv_status clv_llama_read_config(clv_model_config *c, const json_t *o, int64_t k
     if (c->norm_eps == 0)
         c->norm_eps = 1e-6;
     c->activation = CLV_SILU;
-    CLV_TRY(clv_config_sizes(sizes, sizeof sizes / sizeof sizes[0], o, where, err));
+    CLV_TRY(clv_config_read_sizes(sizes, sizeof sizes / sizeof sizes[0], o, where, err));
     if (c->kv_heads == 0) /* null is as many as query heads even where the default is another */
         c->kv_heads = kv_heads > 0 && json_object_get(o, "num_key_value_heads") == NULL ? kv_heads : c->heads;
     if (c->head_dim == 0)
-        CLV_TRY(clv_config_head_dim(c, "hidden_size", "num_attention_heads", where, err));
-    CLV_TRY(clv_config_choice(o, "hidden_act", silu, where, err));
+        CLV_TRY(clv_config_set_head_dim(c, "hidden_size", "num_attention_heads", where, err));
+    CLV_TRY(clv_config_check_choice(o, "hidden_act", silu, where, err));
     CLV_TRY(clv_json_get_real(&c->norm_eps, o, "rms_norm_eps", CLV_JSON_OPTIONAL, 1e-30, 1, where, err));
     CLV_TRY(clv_json_get_bool(&c->tie_word_embeddings, o, "tie_word_embeddings", CLV_JSON_OPTIONAL, where, err));
-    return clv_config_rope(c, o, true, where, err);
+    return clv_config_read_rope(c, o, true, where, err);
 }
 
 json_t *clv_llama_write_config(const clv_model_config *c)
@@ -49,7 +49,7 @@ json_t *clv_llama_write_config(const clv_model_config *c)
                           (json_int_t)c->kv_heads, "head_dim", (json_int_t)c->head_dim, "intermediate_size",
                           (json_int_t)c->ffn, "max_position_embeddings", (json_int_t)c->max_positions, "rms_norm_eps",
                           c->norm_eps, "rope_theta", c->rope.theta);
-    if (o && json_object_set_new(o, "rope_parameters", clv_config_rope_json(c)) != 0) {
+    if (o && json_object_set_new(o, "rope_parameters", clv_config_rope_to_json(c)) != 0) {
         json_decref(o);
         return NULL;
     }
@@ -73,8 +73,8 @@ static clv_status check_layer_types(const clv_model_config *c, const json_t *typ
         bool windowed = name != NULL && strcmp(name, WINDOWED) == 0;
         bool whole = name != NULL && (strcmp(name, WHOLE) == 0 || strcmp(name, OLD_NAME) == 0);
         if (!windowed && !whole)
-            return clv_config_unsupported(where, "layer_types", name ? name : "not a name",
-                                          WHOLE ", " OLD_NAME ", " WINDOWED, err);
+            return clv_config_fail_unsupported(where, "layer_types", name ? name : "not a name",
+                                               WHOLE ", " OLD_NAME ", " WINDOWED, err);
         if (windowed && c->window == 0)
             return clv_fail(err, CLV_EFORMAT, "%s: \"layer_types\" has " WINDOWED " without \"sliding_window\"", where);
     }

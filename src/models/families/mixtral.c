@@ -22,7 +22,7 @@ static clv_status read_mixtral(clv_model_config *c, const json_t *o, const char 
     CLV_TRY(clv_experts_read_config(c, o, keys, where, err));
     c->expert_ffn = c->ffn;
     CLV_TRY(clv_json_get_real(&noise, o, "router_jitter_noise", CLV_JSON_OPTIONAL, 0, 1, where, err));
-    return noise == 0 ? CLV_OK : clv_config_unsupported(where, "router_jitter_noise", "more than 0", "0", err);
+    return noise == 0 ? CLV_OK : clv_config_fail_unsupported(where, "router_jitter_noise", "more than 0", "0", err);
 }
 
 static json_t *write_mixtral(const clv_model_config *c)

@@ -79,7 +79,7 @@ static candidate *best_of(search *s)
 static clv_plan_options options_of(const search *s, const candidate *c, clv_axis_rules *rules)
 {
     clv_plan_options o = s->base;
-    clv_rule_places_write(rules, &c->places);
+    clv_rule_places_to_rules(rules, &c->places);
     o.rules = rules;
     return o;
 }
@@ -144,7 +144,7 @@ static void add_presets(search *s)
         clv_rule_places places;
         if (clv_axis_rules_preset(&rules, clv_axis_rules_preset_name(i), s->base.mesh, NULL) != CLV_OK)
             continue;
-        clv_rule_places_of_preset(&places, &rules);
+        clv_rule_places_from_rules(&places, &rules);
         candidate *c = add(s, &places);
         if (c && !c->preset)
             c->preset = clv_axis_rules_preset_name(i);
@@ -274,7 +274,7 @@ static void describe(clv_found_rules *out, const search *s, const candidate *fou
                              .fits = found->fits,
                              .next_seconds = next ? next->price.seconds : 0,
                              .priced = s->n_priced};
-    clv_rule_places_write(&out->rules, &found->places);
+    clv_rule_places_to_rules(&out->rules, &found->places);
     clv_rule_places_describe(out->like, sizeof out->like, &found->places, s->useful, s->base.mesh);
     if (next)
         clv_rule_places_describe(out->next, sizeof out->next, &next->places, s->useful, s->base.mesh);
@@ -330,7 +330,7 @@ static clv_status set_up(search *s, const clv_plan_options *options, int64_t mem
     b->compile.keep_decisions = false;
     s->memory_limit =
         memory_limit > 0 ? (double)memory_limit : clv_machine_or_default(b->compile.machine)->memory_bytes;
-    CLV_TRY(clv_price_shape_read(&s->shape, b, err));
+    CLV_TRY(clv_price_shape_compute(&s->shape, b, err));
     s->useful = useful_places(s);
     return CLV_OK;
 }

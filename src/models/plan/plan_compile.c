@@ -264,7 +264,7 @@ static clv_status build_model(clv_graph *graph, const clv_plan_options *o, clv_p
                                        .f32_gradients = o->f32_gradients,
                                        .quant = quant};
     CLV_TRY(clv_model_open(&model, o->model, &options, err));
-    clv_model_keep_part(model, part.layers, part.vocab);
+    clv_model_truncate(model, part.layers, part.vocab);
     clv_status status = add_model(graph, o, model, err);
     clv_model_close(model);
     return status;
@@ -344,7 +344,7 @@ clv_status clv_plan_compile_part(clv_program **out, const clv_plan_options *opti
     CLV_TRY(clv_require(out && options, call, "out and options", err));
     CLV_TRY(take_options(&o, &rules, &alone, options, call, err));
     CLV_TRY(build(&graph, &o, part, err));
-    clv_status status = clv_compile_with_plans(out, graph, &o.compile, reshards, err);
+    clv_status status = clv_compile_with_reshard_cache(out, graph, &o.compile, reshards, err);
     clv_graph_free(graph);
     return status;
 }

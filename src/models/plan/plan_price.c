@@ -1,4 +1,4 @@
-/* plan_price.c - predicted memory and seconds of a plan, by part; of a deep model from programs of a few layers. */
+/* plan_price.c - predicts memory and seconds of a plan, by part; of a deep model from programs of a few layers. */
 #include "models/plan/plan_price.h"
 
 #include <stdlib.h>
@@ -184,7 +184,7 @@ clv_status clv_price_refine(clv_price *inout, const clv_plan_options *options, c
     return CLV_OK;
 }
 
-clv_status clv_price_shape_read(clv_price_shape *out, const clv_plan_options *o, clv_error *err)
+clv_status clv_price_shape_compute(clv_price_shape *out, const clv_plan_options *o, clv_error *err)
 {
     clv_model *model;
     const clv_model_options options = {.size = sizeof options, .config_only = true};

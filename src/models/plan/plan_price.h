@@ -1,4 +1,4 @@
-/* plan_price.h - predicted memory and seconds of a plan, by part; of a deep model from programs of a few layers.
+/* plan_price.h - predicts memory and seconds of a plan, by part; of a deep model from programs of a few layers.
  *
  * Layers of a model are identical, and so are microbatches, so that seconds and memory are affine in the number of
  * both, from the second layer and the fourth microbatch on. tests/test_plan_search.c holds the estimates to whole
@@ -45,10 +45,10 @@ typedef struct clv_price_shape {
     bool bidirectional;
     int64_t heads;
     int64_t parameters;          /* of a model */
-    clv_reshard_cache *reshards; /* as in clv_compile_with_plans; NULL: none */
+    clv_reshard_cache *reshards; /* as in clv_compile_with_reshard_cache; NULL: none */
 } clv_price_shape;
 
-clv_status clv_price_shape_read(clv_price_shape *out, const clv_plan_options *options, clv_error *err);
+clv_status clv_price_shape_compute(clv_price_shape *out, const clv_plan_options *options, clv_error *err);
 
 /* The price of the whole program. */
 clv_status clv_price_whole(clv_price *out, const clv_plan_options *options, clv_error *err);

@@ -78,7 +78,7 @@ static int list_axes(int *out, uint16_t axes)
     return n;
 }
 
-void clv_rule_places_write(clv_axis_rules *out, const clv_rule_places *places)
+void clv_rule_places_to_rules(clv_axis_rules *out, const clv_rule_places *places)
 {
     *out = (clv_axis_rules){.name = "auto"};
     for (int p = 0; p < CLV_PLACE_OPTIMIZER; p++) {
@@ -98,7 +98,7 @@ static uint16_t set_of(const int *axis, int n)
     return (uint16_t)set;
 }
 
-void clv_rule_places_of_preset(clv_rule_places *out, const clv_axis_rules *preset)
+void clv_rule_places_from_rules(clv_rule_places *out, const clv_axis_rules *preset)
 {
     *out = (clv_rule_places){0};
     for (int r = 0; r < preset->n; r++)

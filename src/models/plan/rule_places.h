@@ -43,9 +43,9 @@ unsigned clv_rule_places_of_axis(const clv_rule_places *places, int axis);
 void clv_rule_places_set_axis(clv_rule_places *places, int axis, unsigned of);
 
 /* The rules, with the name "auto". */
-void clv_rule_places_write(clv_axis_rules *out, const clv_rule_places *places);
+void clv_rule_places_to_rules(clv_axis_rules *out, const clv_rule_places *places);
 /* The places of a preset's rules, which have these names in an equivalent order. */
-void clv_rule_places_of_preset(clv_rule_places *out, const clv_axis_rules *preset);
+void clv_rule_places_from_rules(clv_rule_places *out, const clv_axis_rules *preset);
 /* Prints the axes of a place, "data,model", as snprintf does. */
 void clv_rule_places_print(char *out, size_t size, const clv_rule_places *places, clv_rule_place place,
                            const clv_mesh *mesh);

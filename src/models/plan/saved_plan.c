@@ -1,4 +1,4 @@
-/* saved_plan.c - clv_saved_plan: a mesh with rules and options, in a rules file. */
+/* saved_plan.c - writes and reads clv_saved_plan: a mesh with rules and options, in a rules file. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

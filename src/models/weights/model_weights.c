@@ -136,7 +136,7 @@ static clv_status open_file(clv_model_saver *w, int number, clv_error *err)
     char path[CLV_PATH_SIZE];
     CLV_TRY(clv_path_join(path, w->folder, spec->weights_name, err));
     if (!w->is_root)
-        return clv_model_join_weights(&w->writer, spec->config, spec->dtype, path, number, err);
+        return clv_model_attach_weights(&w->writer, spec->config, spec->dtype, path, number, err);
     CLV_TRY(make_folder(w->folder, err));
     return clv_model_create_weights(&w->writer, spec->config, spec->dtype, path, err);
 }
@@ -150,7 +150,7 @@ clv_status clv_model_saver_begin(clv_model_saver **out, const clv_session *sessi
     clv_status status = new_saver(&w, session, spec, folder, err);
     if (status == CLV_OK && is_root)
         status = open_file(w, -1, err);
-    number = status == CLV_OK && is_root ? clv_safetensors_writer_id(w->writer) : 0;
+    number = status == CLV_OK && is_root ? clv_safetensors_writer_number_or_negative(w->writer) : 0;
     status = clv_session_agree(session, saving_call, status, number, &number, err);
     bool all_ready = status == CLV_OK;
     if (all_ready && !is_root)
@@ -232,7 +232,7 @@ clv_status clv_model_weights_open(clv_model_weights **out, const clv_model_confi
     clv_status status =
         o.is_file ? clv_weights_open_path(&w->files, folder, err) : clv_weights_open(&w->files, folder, err);
     if (status == CLV_OK)
-        status = clv_finalize_config(&w->overrides, &w->config, w->files, err);
+        status = clv_config_overrides_apply(&w->overrides, &w->config, w->files, err);
     if (status == CLV_OK)
         status = clv_checkpoint_inventory_collect(&w->inventory, w->files, &w->config, err);
     if (status == CLV_OK)

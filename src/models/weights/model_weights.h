@@ -8,7 +8,7 @@
 
 /* The open weights of a folder. Reading is thread-safe. */
 typedef struct clv_model_weights {
-    clv_model_config config; /* as finalized by the files (finalize_config.h); valid as long as the weights */
+    clv_model_config config; /* as corrected by the files (config_overrides.h); valid as long as the weights */
     clv_weights *files;
     clv_config_overrides overrides;
     clv_checkpoint_inventory inventory;
@@ -17,7 +17,7 @@ typedef struct clv_model_weights {
 typedef struct clv_model_weights_options {
     bool is_file;           /* the path names a file, not a folder */
     bool is_adapters;       /* the files hold adapters; peft_extra_tensors.c checks their other tensors */
-    bool map;               /* map the files; the program must handle SIGBUS: clv_file_on_sigbus */
+    bool map;               /* map the files; the program must handle SIGBUS: clv_file_handle_sigbus */
     clv_warnings *warnings; /* receives warnings about the files; NULL: dropped */
 } clv_model_weights_options;
 

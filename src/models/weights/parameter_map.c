@@ -153,7 +153,7 @@ int64_t clv_model_dims_elems(const clv_model_config *c, const char *letters)
 {
     int64_t sizes[CLV_MAX_RANK];
 
-    return clv_box_elems(append(sizes, 0, c, letters), sizes);
+    return clv_shape_elems(append(sizes, 0, c, letters), sizes);
 }
 
 /* ---- names ---- */
@@ -230,7 +230,7 @@ clv_parameter clv_model_parameter_at(const clv_model_config *c, int64_t i)
 
 int64_t clv_parameter_elems(const clv_parameter *parameter)
 {
-    return clv_box_elems(parameter->rank, parameter->shape);
+    return clv_shape_elems(parameter->rank, parameter->shape);
 }
 
 /* The layer in a name, at the place of the row's %; 0: none. */
@@ -257,8 +257,8 @@ clv_status clv_model_parameter_find(clv_parameter *out, const clv_model_config *
                     (long long)c->layers, c->tie_word_embeddings ? "tied" : "untied");
 }
 
-bool clv_model_parameter_with_suffix(clv_parameter *out, const clv_model_config *c, const char *name,
-                                     const char *ending)
+bool clv_model_find_parameter_with_suffix(clv_parameter *out, const clv_model_config *c, const char *name,
+                                          const char *ending)
 {
     char own[CLV_PARAMETER_NAME_SIZE];
     size_t n = strlen(name), m = strlen(ending);
@@ -401,7 +401,7 @@ void clv_model_find_tied_tensors(const clv_safetensor *out[2], const clv_weights
 
 /* ---- rotary frequencies ---- */
 
-bool clv_model_rope_frequencies_name(char name[CLV_TENSOR_NAME_SIZE], const clv_model_config *c, int64_t candidate)
+bool clv_model_inv_freq_name_candidate(char name[CLV_TENSOR_NAME_SIZE], const clv_model_config *c, int64_t candidate)
 {
     const char *pattern = c->family->frequencies;
     const char *mark = pattern != NULL ? strchr(pattern, '%') : NULL;
@@ -417,12 +417,11 @@ bool clv_model_rope_frequencies_name(char name[CLV_TENSOR_NAME_SIZE], const clv_
     return true;
 }
 
-const clv_safetensor *clv_model_find_rope_frequencies(const clv_weights *w, const clv_model_config *c,
-                                                      int64_t candidate)
+const clv_safetensor *clv_model_find_inv_freq(const clv_weights *w, const clv_model_config *c, int64_t candidate)
 {
     char name[CLV_TENSOR_NAME_SIZE];
 
-    return clv_model_rope_frequencies_name(name, c, candidate) ? clv_model_find_by_alias(w, c, name) : NULL;
+    return clv_model_inv_freq_name_candidate(name, c, candidate) ? clv_model_find_by_alias(w, c, name) : NULL;
 }
 
 /* The shape of the tensor: `out` and `in` are one dimension each, in the order of the form. */
@@ -905,12 +904,12 @@ static clv_status begin_tensors(clv_safetensors_writer **out, const clv_model_co
         }
     }
     for (int64_t i = 0; prefix[0] == '\0' && i < frequencies_in_file(c); i++, n++) {
-        clv_model_rope_frequencies_name(names[n], c, i);
+        clv_model_inv_freq_name_candidate(names[n], c, i);
         specs[n] = (clv_tensor_spec){.name = names[n], .dtype = CLV_F32, .rank = 1, .shape = {c->head_dim / 2}};
     }
     for (int64_t i = 0; i < n_more; i++)
         specs[n++] = more[i];
-    status = number >= 0 ? clv_safetensors_join(out, path, specs, n, number, err)
+    status = number >= 0 ? clv_safetensors_attach(out, path, specs, n, number, err)
                          : clv_safetensors_create(out, path, specs, n, err);
     free(specs);
     free(names);
@@ -923,8 +922,8 @@ clv_status clv_model_create_tensors(clv_safetensors_writer **out, const clv_mode
     return begin_tensors(out, c, CLV_F32, path, -1, prefix, more, n_more, err);
 }
 
-clv_status clv_model_join_weights(clv_safetensors_writer **out, const clv_model_config *c, clv_dtype dtype,
-                                  const char *path, int number, clv_error *err)
+clv_status clv_model_attach_weights(clv_safetensors_writer **out, const clv_model_config *c, clv_dtype dtype,
+                                    const char *path, int number, clv_error *err)
 {
     if (number < 0)
         return clv_fail(err, CLV_EUNSUPPORTED, "%s: several processes write a file, not a pipe or device", path);

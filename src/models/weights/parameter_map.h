@@ -86,8 +86,8 @@ clv_status clv_model_parameter_find(clv_parameter *out, const clv_model_config *
                                     clv_error *err);
 
 /* Whether `name` is a parameter's name followed by this ending; *out receives the parameter. */
-bool clv_model_parameter_with_suffix(clv_parameter *out, const clv_model_config *model, const char *name,
-                                     const char *ending);
+bool clv_model_find_parameter_with_suffix(clv_parameter *out, const clv_model_config *model, const char *name,
+                                          const char *ending);
 
 /* A tensor that a checkpoint of the model has. */
 typedef struct clv_model_tensor {
@@ -123,12 +123,13 @@ void clv_model_find_tied_tensors(const clv_safetensor *out[2], const clv_weights
 
 /* A checkpoint may store rotary frequencies (inv_freq) under one of several names. Candidates are numbered by
  * precedence: 0 .. layers - 1 are those of a layer; `layers` is that of all layers, with a star for the layer, as
- * transformers 5 writes it; layers + 1 is the family's shared name. clv_model_rope_frequencies_name gives a candidate's
- * name: false past the last, and for a family that ignores stored frequencies. clv_model_find_rope_frequencies gives
- * its tensor; NULL: not in the checkpoint. */
-bool clv_model_rope_frequencies_name(char name[CLV_TENSOR_NAME_SIZE], const clv_model_config *model, int64_t candidate);
-const clv_safetensor *clv_model_find_rope_frequencies(const clv_weights *weights, const clv_model_config *model,
-                                                      int64_t candidate);
+ * transformers 5 writes it; layers + 1 is the family's shared name. clv_model_inv_freq_name_candidate gives a
+ * candidate's name: false past the last, and for a family that ignores stored frequencies. clv_model_find_inv_freq
+ * gives its tensor; NULL: not in the checkpoint. */
+bool clv_model_inv_freq_name_candidate(char name[CLV_TENSOR_NAME_SIZE], const clv_model_config *model,
+                                       int64_t candidate);
+const clv_safetensor *clv_model_find_inv_freq(const clv_weights *weights, const clv_model_config *model,
+                                              int64_t candidate);
 
 /* Reads a box (NULL: all) of a parameter into out, row-major, converted to `dtype`. Reads only the box's bytes;
  * transposes strips of about a MiB. Thread-safe. */
@@ -149,9 +150,10 @@ clv_status clv_model_create_weights(clv_safetensors_writer **out, const clv_mode
  * clv_model_tensor_count() on. */
 clv_status clv_model_create_tensors(clv_safetensors_writer **out, const clv_model_config *model, const char *path,
                                     const char *prefix, const clv_tensor_spec *more, int64_t n_more, clv_error *err);
-/* Joins a file that another process has created (clv_safetensors_join). CLV_EUNSUPPORTED for a pipe or device. */
-clv_status clv_model_join_weights(clv_safetensors_writer **out, const clv_model_config *model, clv_dtype dtype,
-                                  const char *path, int number, clv_error *err);
+/* Attaches to a file that another process has created (clv_safetensors_attach). CLV_EUNSUPPORTED for a pipe or
+ * device. */
+clv_status clv_model_attach_weights(clv_safetensors_writer **out, const clv_model_config *model, clv_dtype dtype,
+                                    const char *path, int number, clv_error *err);
 int64_t clv_model_tensor_count(const clv_model_config *model);
 /* Writes a box (NULL: all) of a parameter of the file's dtype. Boxes may come in any order and from any thread; write
  * each element exactly once (one replica of each shard). */

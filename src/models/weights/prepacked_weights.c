@@ -24,7 +24,7 @@ bool clv_model_uses_prepacked(const clv_model *m)
 /* Packs a box of the state, [(parts,) out..., out / 16, in..., 16], in strips of the parameter, [in..., (parts,)
  * out...], that are contiguous in its file. */
 typedef struct packing {
-    const clv_state_read *read;
+    const clv_state_read_request *read;
     clv_shard box; /* of the parameter */
     int n_in;      /* dimensions of `in` */
     int64_t in;    /* elements of these in the box */
@@ -117,7 +117,7 @@ static clv_status read_packed(packing *p, clv_error *err)
     return status;
 }
 
-bool clv_state_is_prepacked(const clv_state_read *r)
+bool clv_state_is_prepacked(const clv_state_read_request *r)
 {
     const clv_parameter *p = &r->parameter;
     const clv_type *type = r->type;
@@ -130,7 +130,7 @@ bool clv_state_is_prepacked(const clv_state_read *r)
     return is;
 }
 
-clv_status clv_read_prepacked(const clv_state_read *r, clv_error *err)
+clv_status clv_read_prepacked(const clv_state_read_request *r, clv_error *err)
 {
     const clv_parameter *p = &r->parameter;
     const clv_shard *box = r->box;

@@ -14,6 +14,6 @@ bool clv_model_uses_prepacked(const clv_model *model);
 void clv_model_set_prepacked_for_test(int packs);
 
 /* Whether a state "<name>.packed" has the shape of its parameter in panels. */
-bool clv_state_is_prepacked(const clv_state_read *read);
+bool clv_state_is_prepacked(const clv_state_read_request *read);
 /* Reads a box of it, which must have whole panels. */
-clv_status clv_read_prepacked(const clv_state_read *read, clv_error *err);
+clv_status clv_read_prepacked(const clv_state_read_request *read, clv_error *err);

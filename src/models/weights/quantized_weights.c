@@ -124,7 +124,7 @@ static clv_kept_scales *take_scales(const clv_model *m, const char *name, const 
     return found;
 }
 
-static clv_status read_blocks(const clv_state_read *r, const clv_shard *box, uint8_t *ints, uint16_t *scales,
+static clv_status read_blocks(const clv_state_read_request *r, const clv_shard *box, uint8_t *ints, uint16_t *scales,
                               clv_error *err)
 {
     const clv_model_weights *w = r->model->weights;
@@ -140,7 +140,7 @@ static clv_status read_blocks(const clv_state_read *r, const clv_shard *box, uin
     return clv_quantized_tensor_read(stored, quant, box, ints, scales, err);
 }
 
-clv_status clv_read_quantized_ints(const clv_state_read *r, clv_error *err)
+clv_status clv_read_quantized_ints_and_keep_scales(const clv_state_read_request *r, clv_error *err)
 {
     clv_shard box = *r->box;
     box.rank--;
@@ -162,7 +162,7 @@ clv_status clv_read_quantized_ints(const clv_state_read *r, clv_error *err)
     return CLV_OK;
 }
 
-clv_status clv_read_quantized_scales(const clv_state_read *r, clv_error *err)
+clv_status clv_read_quantized_scales(const clv_state_read_request *r, clv_error *err)
 {
     clv_kept_scales *kept = take_scales(r->model, r->parameter.name, r->box);
     if (!kept)

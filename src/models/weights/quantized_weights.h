@@ -26,6 +26,6 @@ clv_status clv_quantize_parameter(clv_quant quant, const clv_weights *weights, c
 
 /* Readers of the states "<name>.ints" and "<name>.scales". Reading integers also computes their scales, which the model
  * keeps until they are read: files are read once. Thread-safe. */
-clv_status clv_read_quantized_ints(const clv_state_read *read, clv_error *err);
-clv_status clv_read_quantized_scales(const clv_state_read *read, clv_error *err);
+clv_status clv_read_quantized_ints_and_keep_scales(const clv_state_read_request *read, clv_error *err);
+clv_status clv_read_quantized_scales(const clv_state_read_request *read, clv_error *err);
 void clv_kept_scales_free(struct clv_kept_scales *list);

@@ -98,7 +98,7 @@ static clv_status add_step(clv_program_builder *l, const clv_sharding_row *row, 
     CLV_TRY(clv_program_builder_add_buffer_like(&moved.in[0], program, from, &p->type, &p->from, err));
     CLV_TRY(clv_program_builder_add_buffer_like(&moved.out[0], program, to, &p->type, &p->to, err));
     CLV_TRY(clv_program_builder_add_conversion(l, row, &clv_op_wire_quantize, &p->attrs, from, moved.in[0], err));
-    CLV_TRY(clv_program_find_group(&moved.group, program, step, err));
+    CLV_TRY(clv_program_find_or_add_group(&moved.group, program, step, err));
     CLV_TRY(clv_program_builder_add_instruction(program, &moved, err));
     return clv_program_builder_add_conversion(l, row, &clv_op_wire_dequantize, &p->attrs, moved.out[0], to, err);
 }
@@ -108,7 +108,7 @@ static clv_status add_step(clv_program_builder *l, const clv_sharding_row *row, 
 /* The dimension to slice: the first that is large enough for each member, else the largest. */
 static int slice_dim(const clv_type *type, const clv_reshard_step *step)
 {
-    clv_type local = clv_local_type(type, &step->to);
+    clv_type local = clv_largest_shard_type(type, &step->to);
     int64_t members = 1;
     int best = 0;
     for (int i = 0; i < step->n_axes; i++)

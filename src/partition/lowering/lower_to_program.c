@@ -48,7 +48,7 @@ static clv_status keep_op(clv_op **out, clv_program_builder *l, const clv_op *op
 static clv_view largest_view(const clv_type *type, const clv_layout *layout)
 {
     clv_view view = {.dtype = type->dtype, .rank = type->rank};
-    clv_type local = clv_local_type(type, layout);
+    clv_type local = clv_largest_shard_type(type, layout);
     memcpy(view.shape, local.shape, sizeof view.shape);
     memcpy(view.global, type->shape, sizeof view.global);
     return view;
@@ -113,7 +113,7 @@ static clv_status lower_step(clv_program_builder *l, const clv_sharding_row *row
     CLV_TRY(keep_text(&instruction.cause, l, row->explanation.text, err));
     CLV_TRY(keep_text(&instruction.statement, l, row->explanation.statement, err));
     CLV_TRY(keep_text(&instruction.rules, l, row->explanation.rules, err));
-    CLV_TRY(clv_program_find_group(&instruction.group, program, row->step, err));
+    CLV_TRY(clv_program_find_or_add_group(&instruction.group, program, row->step, err));
     return row->wire_dtype == CLV_COMM_F32 ? clv_program_builder_add_instruction(program, &instruction, err)
                                            : clv_lower_compressed_collective(l, row, &instruction, err);
 }
@@ -175,7 +175,7 @@ static clv_status find_uses(uses *out, const clv_program_builder *l, clv_error *
         const clv_instruction *instruction = &program->instructions[i];
         for (int k = 0; k < instruction->n_in; k++)
             if (instruction->in[k] >= 0)
-                out->last_read[clv_program_root(program, instruction->in[k])] = i;
+                out->last_read[clv_program_owning_buffer(program, instruction->in[k])] = i;
         for (int r = 0; r < instruction->n_out; r++)
             out->writer[instruction->out[r]] = i;
     }

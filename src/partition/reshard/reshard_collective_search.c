@@ -46,7 +46,7 @@ static clv_step_kind name_step(const clv_reshard_problem *p, const clv_reshard_s
     int shrinking = 0;
     bool one_way = true; /* no dimension both loses and gains */
     for (int d = 0; d < p->rank; d++) {
-        int same = clv_reshard_common_prefix(from, to, d);
+        int same = clv_reshard_state_common_prefix(from, to, d);
         one_way &= same == from->n[d] || same == to->n[d];
         shrinking += same < from->n[d];
         for (int i = same; i < from->n[d]; i++)
@@ -65,9 +65,9 @@ static clv_step_kind name_step(const clv_reshard_problem *p, const clv_reshard_s
 static void slice_toward(clv_reshard_state *s, const search *q)
 {
     for (int d = 0; d < q->problem->rank; d++)
-        while (s->n[d] < q->to->n[d] && clv_reshard_is_prefix(s, q->to, d) &&
+        while (s->n[d] < q->to->n[d] && clv_reshard_state_is_prefix(s, q->to, d) &&
                ((s->cut | s->partial) >> q->to->subaxis[d][s->n[d]] & 1u) == 0)
-            clv_reshard_append(s, q->problem, d, q->to->subaxis[d][s->n[d]]);
+            clv_reshard_state_append(s, q->problem, d, q->to->subaxis[d][s->n[d]]);
 }
 
 /* Appends unused sub-axes of the set `choice`, in order, until dimension d has `blocks` blocks. */
@@ -76,7 +76,7 @@ static bool fill(clv_reshard_state *s, const clv_reshard_problem *p, int d, int6
     int64_t have = clv_reshard_blocks(p, s, d);
     for (int a = 0; a < p->n_subaxes && have < blocks; a++)
         if ((choice & ~s->cut & ~s->partial) >> a & 1u && blocks % (have * p->subaxis[a].size) == 0) {
-            clv_reshard_append(s, p, d, a);
+            clv_reshard_state_append(s, p, d, a);
             have *= p->subaxis[a].size;
         }
     return have == blocks;
@@ -148,7 +148,7 @@ static bool all_to_all_toward(clv_reshard_state *s, const search *q, int only)
     int gain[CLV_MAX_RANK] = {0};
     clv_subaxis_set wanted, ready;
     for (int d = 0; d < p->rank; d++)
-        if ((only < 0 || d == only) && clv_reshard_is_prefix(s, q->to, d))
+        if ((only < 0 || d == only) && clv_reshard_state_is_prefix(s, q->to, d))
             gain[d] = q->to->n[d] - s->n[d];
     do { /* drop sub-axes that are wanted but not innermost elsewhere, until all are */
         wanted = ready = 0;
@@ -167,10 +167,10 @@ static bool all_to_all_toward(clv_reshard_state *s, const search *q, int only)
         return false;
     for (int d = 0; d < p->rank; d++)
         if (gain[d] == 0)
-            clv_reshard_truncate(s, d, suffix_in(s, d, wanted));
+            clv_reshard_state_truncate(s, d, suffix_in(s, d, wanted));
     for (int d = 0; d < p->rank; d++)
         for (int i = 0; i < gain[d]; i++)
-            clv_reshard_append(s, p, d, q->to->subaxis[d][s->n[d]]);
+            clv_reshard_state_append(s, p, d, q->to->subaxis[d][s->n[d]]);
     return true;
 }
 
@@ -289,7 +289,7 @@ static void try_steps(search *q, const clv_reshard_state *base, int64_t missing,
     for (int d = 0; d < p->rank; d++)
         for (int count = 1; count <= base->n[d]; count++) {
             next = *base;
-            clv_reshard_truncate(&next, d, count);
+            clv_reshard_state_truncate(&next, d, count);
             try_step(q, base, &next, missing, moves);
         }
     for (int d = -1; d < p->rank; d++) {
@@ -297,7 +297,7 @@ static void try_steps(search *q, const clv_reshard_state *base, int64_t missing,
         if (all_to_all_toward(&next, q, d))
             try_step(q, base, &next, missing, moves);
     }
-    if (permute_toward(&next, base, q) && !clv_reshard_equal(p, &next, base))
+    if (permute_toward(&next, base, q) && !clv_reshard_state_equal(p, &next, base))
         try_step(q, base, &next, missing, moves);
 }
 
@@ -305,7 +305,8 @@ static void try_steps(search *q, const clv_reshard_state *base, int64_t missing,
 static void slice_then(search *q, const clv_reshard_state *from, const clv_reshard_state *sliced, int64_t missing,
                        int moves)
 {
-    if (clv_reshard_equal(q->problem, sliced, from) || clv_reshard_missing_bytes(q->problem, q->to, sliced) != missing)
+    if (clv_reshard_state_equal(q->problem, sliced, from) ||
+        clv_reshard_missing_bytes(q->problem, q->to, sliced) != missing)
         return;
     clv_step_kind kind = name_step(q->problem, sliced, q->to);
     extend(q, CLV_STEP_SLICE, sliced, 0);
@@ -368,11 +369,11 @@ static void make_inter_host_innermost(search *q, const clv_reshard_state *from)
         int inside = suffix_in(from, d, ~p->inter_host), across = from->n[d] - inside;
         for (int e = 0; inside > 0 && across > 0 && e < p->rank; e++) {
             clv_reshard_state next = *from;
-            clv_reshard_truncate(&next, d, e == d ? from->n[d] : inside);
+            clv_reshard_state_truncate(&next, d, e == d ? from->n[d] : inside);
             for (int i = 0; i < inside; i++)
-                clv_reshard_append(&next, p, e, from->subaxis[d][across + i]);
+                clv_reshard_state_append(&next, p, e, from->subaxis[d][across + i]);
             for (int i = 0; e == d && i < across; i++)
-                clv_reshard_append(&next, p, d, from->subaxis[d][i]);
+                clv_reshard_state_append(&next, p, d, from->subaxis[d][i]);
             next.alignment[d] = from->alignment[d];
             try_first_step(q, from, &next);
         }

@@ -62,7 +62,7 @@ static double least_score(const clv_reshard_cache *cache, const clv_layout *from
     double bytes = (double)clv_reshard_lower_bound(&cache->mesh, from, to, shape, dtype);
     if (cache->by_bytes || bytes <= 0)
         return bytes;
-    return clv_cost_step_bound(cache->cost, dtype, bytes, 1, 0);
+    return clv_cost_step_seconds_bound(cache->cost, dtype, bytes, 1, 0);
 }
 
 clv_status clv_reshard_cache_cheapest(const clv_reshard_plan **out, int *source, clv_reshard_cache *cache,

@@ -241,7 +241,7 @@ clv_step_cost clv_reshard_step_cost(const clv_cost_model *cost, const clv_reshar
     clv_step_cost c = clv_cost_step(cost, step->kind, dtype, step->bytes, route);
     if (!clv_step_moves(step->kind) && !cost->slices_are_free) {
         int64_t elems = clv_layout_max_elems(&step->to, shape);
-        c.start_s = c.seconds = clv_cost_copy(cost, (double)(elems * (int64_t)clv_dtype_size(dtype)));
+        c.start_s = c.seconds = clv_cost_copy_seconds(cost, (double)(elems * (int64_t)clv_dtype_size(dtype)));
     }
     return c;
 }

@@ -164,7 +164,7 @@ static int64_t missing_bytes(search *q, const clv_reshard_state *s)
         for (int i = 0; i < s->n[d]; i++)
             hash = hash * 31 + (size_t)(s->subaxis[d][i] * CLV_MAX_RANK + d + 1);
     clv_reshard_missing_entry *known = &q->counted[hash % RESHARD_MISSING_ENTRIES];
-    if (known->bytes == 0 || !clv_reshard_equal(q->problem, &known->state, s))
+    if (known->bytes == 0 || !clv_reshard_state_equal(q->problem, &known->state, s))
         *known = (clv_reshard_missing_entry){.state = *s, .bytes = clv_reshard_missing_bytes(q->problem, q->to, s) + 1};
     return known->bytes - 1;
 }
@@ -312,9 +312,9 @@ static void make_child(clv_reshard_state *next, const search *q, const clv_resha
 {
     *next = *s;
     if (c->kind == CLV_STEP_ALL_TO_ALL)
-        clv_reshard_truncate(next, c->away, 1);
+        clv_reshard_state_truncate(next, c->away, 1);
     if (c->kind != CLV_STEP_EXCHANGE)
-        clv_reshard_append(next, q->problem, c->d, c->subaxis);
+        clv_reshard_state_append(next, q->problem, c->d, c->subaxis);
     next->partial &= ~((clv_subaxis_set)1 << c->subaxis);
     if (c->fine)
         next->alignment[c->d] = 1;

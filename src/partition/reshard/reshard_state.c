@@ -162,7 +162,7 @@ clv_layout clv_reshard_state_to_layout(const clv_reshard_problem *problem, const
     return layout;
 }
 
-void clv_reshard_append(clv_reshard_state *state, const clv_reshard_problem *problem, int d, int subaxis)
+void clv_reshard_state_append(clv_reshard_state *state, const clv_reshard_problem *problem, int d, int subaxis)
 {
     if (state->n[d] == 0)
         state->alignment[d] = problem->alignment[d];
@@ -170,7 +170,7 @@ void clv_reshard_append(clv_reshard_state *state, const clv_reshard_problem *pro
     state->cut |= (clv_subaxis_set)1 << subaxis;
 }
 
-void clv_reshard_truncate(clv_reshard_state *state, int d, int count)
+void clv_reshard_state_truncate(clv_reshard_state *state, int d, int count)
 {
     for (; count > 0; count--)
         state->cut &= ~((clv_subaxis_set)1 << state->subaxis[d][--state->n[d]]);
@@ -178,7 +178,7 @@ void clv_reshard_truncate(clv_reshard_state *state, int d, int count)
         state->alignment[d] = 1;
 }
 
-bool clv_reshard_is_prefix(const clv_reshard_state *a, const clv_reshard_state *b, int d)
+bool clv_reshard_state_is_prefix(const clv_reshard_state *a, const clv_reshard_state *b, int d)
 {
     if (a->n[d] == 0)
         return true;
@@ -186,10 +186,10 @@ bool clv_reshard_is_prefix(const clv_reshard_state *a, const clv_reshard_state *
            memcmp(a->subaxis[d], b->subaxis[d], a->n[d]) == 0;
 }
 
-bool clv_reshard_equal(const clv_reshard_problem *problem, const clv_reshard_state *a, const clv_reshard_state *b)
+bool clv_reshard_state_equal(const clv_reshard_problem *problem, const clv_reshard_state *a, const clv_reshard_state *b)
 {
     for (int d = 0; d < problem->rank; d++)
-        if (a->n[d] != b->n[d] || !clv_reshard_is_prefix(a, b, d))
+        if (a->n[d] != b->n[d] || !clv_reshard_state_is_prefix(a, b, d))
             return false;
     return a->partial == b->partial;
 }
@@ -242,7 +242,7 @@ double clv_reshard_step_bytes(const clv_reshard_problem *p, clv_step_kind kind, 
 
 /* -- scores -- */
 
-int clv_reshard_common_prefix(const clv_reshard_state *a, const clv_reshard_state *b, int d)
+int clv_reshard_state_common_prefix(const clv_reshard_state *a, const clv_reshard_state *b, int d)
 {
     int i = 0;
     if (a->n[d] > 0 && b->n[d] > 0 && a->alignment[d] != b->alignment[d])
@@ -258,7 +258,7 @@ static clv_subaxis_set group_axes(const clv_reshard_problem *problem, const clv_
 {
     clv_subaxis_set reduced = from->partial & ~to->partial, subaxes = 0;
     for (int d = 0; d < problem->rank; d++) {
-        int same = clv_reshard_common_prefix(from, to, d);
+        int same = clv_reshard_state_common_prefix(from, to, d);
         for (int i = same; i < from->n[d]; i++)
             subaxes |= (clv_subaxis_set)1 << from->subaxis[d][i];
         for (int i = same; i < to->n[d]; i++)
@@ -288,8 +288,9 @@ double clv_reshard_score(const clv_reshard_problem *problem, clv_step_kind kind,
 
 double clv_reshard_score_bound(const clv_reshard_problem *problem, double bytes, int moves, double network_bytes)
 {
-    return problem->cost != NULL ? clv_cost_step_bound(problem->cost, problem->dtype, bytes, moves, network_bytes)
-                                 : bytes;
+    return problem->cost != NULL
+               ? clv_cost_step_seconds_bound(problem->cost, problem->dtype, bytes, moves, network_bytes)
+               : bytes;
 }
 
 double clv_reshard_inter_host_bytes_bound(const clv_reshard_problem *problem, clv_subaxis_set from_cut,

@@ -73,15 +73,16 @@ void clv_reshard_state_from_layout(clv_reshard_state *out, const clv_reshard_pro
 clv_layout clv_reshard_state_to_layout(const clv_reshard_problem *problem, const clv_reshard_state *state);
 
 /* Shards dimension d by one more sub-axis, as the innermost. */
-void clv_reshard_append(clv_reshard_state *state, const clv_reshard_problem *problem, int d, int subaxis);
+void clv_reshard_state_append(clv_reshard_state *state, const clv_reshard_problem *problem, int d, int subaxis);
 /* Removes the innermost `count` sub-axes of dimension d. */
-void clv_reshard_truncate(clv_reshard_state *state, int d, int count);
+void clv_reshard_state_truncate(clv_reshard_state *state, int d, int count);
 
 /* Whether dimension d of `a` is sharded by a prefix of the sub-axes of `b`, over the same alignment. */
-bool clv_reshard_is_prefix(const clv_reshard_state *a, const clv_reshard_state *b, int d);
-bool clv_reshard_equal(const clv_reshard_problem *problem, const clv_reshard_state *a, const clv_reshard_state *b);
+bool clv_reshard_state_is_prefix(const clv_reshard_state *a, const clv_reshard_state *b, int d);
+bool clv_reshard_state_equal(const clv_reshard_problem *problem, const clv_reshard_state *a,
+                             const clv_reshard_state *b);
 /* Length of the common prefix of the sub-axes of dimension d. */
-int clv_reshard_common_prefix(const clv_reshard_state *a, const clv_reshard_state *b, int d);
+int clv_reshard_state_common_prefix(const clv_reshard_state *a, const clv_reshard_state *b, int d);
 
 /* Product of the sizes of a set of sub-axes. */
 int64_t clv_reshard_group_size(const clv_reshard_problem *problem, clv_subaxis_set subaxes);

@@ -1,4 +1,4 @@
-/* layout_states.c - states of the search for layouts: interning, merging, loading. */
+/* layout_states.c - keeps the states of the search for layouts: interns values, merges equal states, loads one. */
 #include "partition/search/layout_states.h"
 
 #include <stdlib.h>

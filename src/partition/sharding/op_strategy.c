@@ -83,10 +83,10 @@ static double work_seconds(const clv_strategy_problem *p, const clv_strategy *s)
     clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
     for (int i = 0; i < p->op->n_in; i++)
         if (p->op->in[i] > 0)
-            in[i] = clv_local_type(&p->in[i], &s->in[i]);
+            in[i] = clv_largest_shard_type(&p->in[i], &s->in[i]);
     for (int o = 0; o < p->op->n_out; o++)
-        out[o] = clv_local_type(&p->out[o], &s->out[o]);
-    return clv_cost_work(&p->rates, clv_cost_of_op(p->op, in, out));
+        out[o] = clv_largest_shard_type(&p->out[o], &s->out[o]);
+    return clv_cost_work_seconds(&p->rates, clv_cost_op_work(p->op, in, out));
 }
 
 /* Adds the cost of a reshard, of whose bytes `sharers` values each bear a part. */

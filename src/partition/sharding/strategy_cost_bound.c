@@ -273,10 +273,11 @@ static reshard_bound bound_reshard(const subaxis_products *t, const clv_cost_bou
 static clv_strategy_cost cost_of(const clv_strategy_space *space, const clv_type *type, reshard_bound l)
 {
     const clv_cost_model *cost = space->problem->cost;
-    double seconds = clv_cost_step_bound(cost, type->dtype, l.bytes, l.moves, l.far_bytes);
+    double seconds = clv_cost_step_seconds_bound(cost, type->dtype, l.bytes, l.moves, l.far_bytes);
     if (l.all_reduced == INFINITY)
         return (clv_strategy_cost){.bytes = l.bytes, .moves = l.moves, .seconds = seconds};
-    double at_once = clv_cost_step_bound(cost, type->dtype, l.all_reduced, 1, l.far_bytes > 0 ? l.all_reduced : 0);
+    double at_once =
+        clv_cost_step_seconds_bound(cost, type->dtype, l.all_reduced, 1, l.far_bytes > 0 ? l.all_reduced : 0);
     return (clv_strategy_cost){.bytes = l.bytes, .moves = 1, .seconds = fmin(seconds, at_once)};
 }
 
@@ -524,6 +525,6 @@ clv_strategy_cost clv_cost_bound_work(const clv_cost_bound *b, const int8_t *cho
             in[i] = local_type(&p->in[i], p->rule.in[i], &p->rule, blocks);
     for (int o = 0; o < p->op->n_out; o++)
         out[o] = local_type(&p->out[o], p->rule.out[o], &p->rule, blocks);
-    double seconds = clv_cost_work_bound(&p->rates, clv_cost_of_op(p->op, in, out), left);
+    double seconds = clv_cost_work_seconds_bound(&p->rates, clv_cost_op_work(p->op, in, out), left);
     return (clv_strategy_cost){.seconds = seconds, .work_seconds = seconds};
 }

@@ -170,7 +170,8 @@ static double link_seconds(const clv_cost_model *model, const clv_machine_link *
     return (link->alpha_s * moves + bytes / link->bytes_per_s) * model->oversubscription;
 }
 
-double clv_cost_step_bound(const clv_cost_model *model, clv_dtype dtype, double bytes, int moves, double network_bytes)
+double clv_cost_step_seconds_bound(const clv_cost_model *model, clv_dtype dtype, double bytes, int moves,
+                                   double network_bytes)
 {
     const clv_machine_link *link = &model->best_link[dtype], *network = &model->best_network_link[dtype];
     if (network_bytes <= 0)
@@ -179,17 +180,17 @@ double clv_cost_step_bound(const clv_cost_model *model, clv_dtype dtype, double 
     return link_seconds(model, network, network_bytes, 1) + link_seconds(model, link, rest, moves > 1 ? moves - 1 : 0);
 }
 
-double clv_cost_copy(const clv_cost_model *model, double bytes)
+double clv_cost_copy_seconds(const clv_cost_model *model, double bytes)
 {
     return (model->machine->instruction_s + 2 * bytes / model->machine->memory_bytes_per_s) * model->oversubscription;
 }
 
 /* ---- ops ---- */
 
-clv_op_work clv_cost_of_op(const clv_op *op, const clv_type *in, const clv_type *out)
+clv_op_work clv_cost_op_work(const clv_op *op, const clv_type *in, const clv_type *out)
 {
     if (!op->def->cost)
-        return (clv_op_work){.bytes = clv_op_traffic(op, in, out)};
+        return (clv_op_work){.bytes = clv_op_traffic_bytes(op, in, out)};
     clv_op_cost cost = op->def->cost(op, in, out);
     double results = clv_op_traits_of(op)->is_product ? (double)clv_type_elems(&out[0]) : 0;
     return (clv_op_work){cost.flops, cost.bytes, results > 0 ? cost.flops / (2 * results) : 0};
@@ -222,7 +223,7 @@ static double by_roofline(const clv_work_rates *rates, clv_op_work work)
     return fmax(compute, work.bytes / rates->bytes_per_s);
 }
 
-double clv_cost_work(const clv_work_rates *rates, clv_op_work work)
+double clv_cost_work_seconds(const clv_work_rates *rates, clv_op_work work)
 {
     double amount = rates->by_flops ? work.flops : work.bytes;
     double seconds = rates->measured ? amount / clv_rate_at(rates->measured, amount) : by_roofline(rates, work);
@@ -239,7 +240,7 @@ static double best_rate(const clv_rate *rate, double least)
     return best;
 }
 
-double clv_cost_work_bound(const clv_work_rates *rates, clv_op_work work, double parts)
+double clv_cost_work_seconds_bound(const clv_work_rates *rates, clv_op_work work, double parts)
 {
     double amount = (rates->by_flops ? work.flops : work.bytes) / parts;
     double seconds = rates->measured ? amount / best_rate(rates->measured, amount) : by_roofline(rates, work) / parts;

@@ -1,9 +1,8 @@
 /* cost_model.h - seconds of a collective (alpha-beta) and of an op (roofline or measured) on a machine.
  *
  * The strategy search and the reshard planner minimise it, for clv_compile_options.machine, and predict_time.c sums it
- * over a program's instructions. The formulas are in cleave/program.h, at clv_prediction. clv_cost_step_bound and
- * clv_cost_work_bound are lower bounds, for branch and bound.
- */
+ * over a program's instructions. The formulas are in cleave/program.h, at clv_prediction. clv_cost_step_seconds_bound
+ * and clv_cost_work_seconds_bound are lower bounds, for branch and bound. */
 #pragma once
 
 #include "graph/op.h"
@@ -44,17 +43,18 @@ typedef struct clv_step_route {
     double ranks, network_share;
 } clv_step_route;
 clv_step_route clv_cost_route(const clv_cost_model *model, clv_step_kind kind, const clv_subaxis *axes, int n);
-/* Cost of a collective. Zeros for slices and masks: see clv_cost_copy. */
+/* Cost of a collective. Zeros for slices and masks: see clv_cost_copy_seconds. */
 clv_step_cost clv_cost_step(const clv_cost_model *model, clv_step_kind kind, clv_dtype dtype, double bytes,
                             clv_step_route route);
 /* A lower bound for `bytes` in at least `moves` steps of any kind, of which network_bytes or more (0: none) cross
  * hosts.
  */
-double clv_cost_step_bound(const clv_cost_model *model, clv_dtype dtype, double bytes, int moves, double network_bytes);
+double clv_cost_step_seconds_bound(const clv_cost_model *model, clv_dtype dtype, double bytes, int moves,
+                                   double network_bytes);
 /* Largest number of ranks of a group over the axis that share a host: those that differ in its innermost part. */
 int64_t clv_cost_ranks_sharing_host(const clv_cost_model *model, clv_subaxis axis);
 /* Seconds of a slice or mask with a result of so many bytes. */
-double clv_cost_copy(const clv_cost_model *model, double bytes);
+double clv_cost_copy_seconds(const clv_cost_model *model, double bytes);
 
 /* ---- ops ---- */
 
@@ -65,7 +65,7 @@ typedef struct clv_op_work {
 } clv_op_work;
 
 /* Work of an op on shards of these types. */
-clv_op_work clv_cost_of_op(const clv_op *op, const clv_type *in, const clv_type *out);
+clv_op_work clv_cost_op_work(const clv_op *op, const clv_type *in, const clv_type *out);
 
 /* Rates of an op on a machine. */
 typedef struct clv_work_rates {
@@ -77,9 +77,9 @@ typedef struct clv_work_rates {
 } clv_work_rates;
 
 void clv_cost_work_rates(clv_work_rates *out, const clv_cost_model *model, const clv_op_def *def, clv_dtype dtype);
-double clv_cost_work(const clv_work_rates *rates, clv_op_work work);
+double clv_cost_work_seconds(const clv_work_rates *rates, clv_op_work work);
 /* Lower bound of the seconds if the work is split into so many parts. */
-double clv_cost_work_bound(const clv_work_rates *rates, clv_op_work work, double parts);
+double clv_cost_work_seconds_bound(const clv_work_rates *rates, clv_op_work work, double parts);
 
 /* ---- comparing ---- */
 

@@ -16,7 +16,7 @@ clv_dtype clv_instruction_dtype(const clv_program *program, int i)
 
 static clv_type type_of(const clv_buffer *buffer, bool whole)
 {
-    return whole ? buffer->type : clv_local_type(&buffer->type, &buffer->layout);
+    return whole ? buffer->type : clv_largest_shard_type(&buffer->type, &buffer->layout);
 }
 
 /* Work on a rank (maximum), or of the whole. */
@@ -31,7 +31,7 @@ static clv_op_work work_of(const clv_program *program, int i, bool whole)
             in[k] = type_of(&program->buffers[instruction->in[k]], whole);
     for (int k = 0; k < instruction->n_out; k++)
         out[k] = type_of(&program->buffers[instruction->out[k]], whole);
-    return clv_cost_of_op(instruction->op, in, out);
+    return clv_cost_op_work(instruction->op, in, out);
 }
 
 clv_op_work clv_instruction_work(const clv_program *program, int i)
@@ -44,7 +44,7 @@ static double predict_step(const clv_program *program, const clv_cost_model *mod
     const clv_reshard_step *step = instruction->step;
     const clv_buffer *out = &program->buffers[instruction->out[0]];
     if (!clv_step_moves(step->kind))
-        return clv_cost_copy(model, (double)out->bytes);
+        return clv_cost_copy_seconds(model, (double)out->bytes);
     clv_step_route route = clv_cost_route(model, step->kind, step->axes, step->n_axes);
     return clv_cost_step(model, step->kind, out->type.dtype, step->bytes, route).seconds;
 }
@@ -57,7 +57,7 @@ double clv_instruction_seconds(const clv_program *program, const clv_cost_model 
     clv_work_rates rates;
     clv_cost_work_rates(&rates, model, instruction->op->def, clv_instruction_dtype(program, i));
     const double again = clv_software_recomputed_part(program, clv_machine_or_default(model->machine), i);
-    return (1 + again) * clv_cost_work(&rates, clv_instruction_work(program, i));
+    return (1 + again) * clv_cost_work_seconds(&rates, clv_instruction_work(program, i));
 }
 
 double clv_program_predict_instruction(const clv_program *program, const clv_machine *machine, int i)

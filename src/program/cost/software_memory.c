@@ -17,7 +17,7 @@ static bool is_op(const clv_instruction *instruction, const char *name)
 
 static int64_t local_elems(const clv_buffer *buffer)
 {
-    clv_type local = clv_local_type(&buffer->type, &buffer->layout);
+    clv_type local = clv_largest_shard_type(&buffer->type, &buffer->layout);
     return clv_type_elems(&local);
 }
 
@@ -58,7 +58,7 @@ static double score_memory(const clv_program *program, const clv_machine *machin
         if (!is_op(instruction, "attention") || instruction->recomputed != again)
             continue;
         const clv_buffer *rows = &program->buffers[instruction->out[1]], *kv = &program->buffers[instruction->in[1]];
-        clv_type keys = clv_local_type(&kv->type, &kv->layout);
+        clv_type keys = clv_largest_shard_type(&kv->type, &kv->layout);
         scores = (double)local_elems(rows) * (double)keys.shape[1];
         held += scores;
         most = fmax(most, held);
@@ -87,7 +87,7 @@ static void find_readers(kept_value *values, const clv_program *program)
         for (int k = 0; instruction->backward && k < instruction->n_in; k++) {
             if (instruction->in[k] < 0 || !is_made_forward(program, instruction->in[k]))
                 continue;
-            kept_value *value = &values[clv_program_root(program, instruction->in[k])];
+            kept_value *value = &values[clv_program_owning_buffer(program, instruction->in[k])];
             value->matmuls |= matmul;
             value->others |= !matmul;
         }

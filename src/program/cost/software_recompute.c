@@ -77,11 +77,11 @@ int64_t clv_software_recomputed_values(double *parts, const clv_program *program
         const clv_instruction *at = &program->instructions[i];
         if (!at->op || at->op->block == 0)
             continue;
-        const int out = clv_program_root(program, at->out[0]), in = last_operand(program, at);
+        const int out = clv_program_owning_buffer(program, at->out[0]), in = last_operand(program, at);
         if (is_matmul_of_block(at))
             parts[out] = clv_software_recomputed_part(program, machine, i);
         else
-            parts[out] = at->op->def->counts_flops || in < 0 ? 0 : parts[clv_program_root(program, in)];
+            parts[out] = at->op->def->counts_flops || in < 0 ? 0 : parts[clv_program_owning_buffer(program, in)];
         if (is_matmul_of_block(at) && parts[out] == 0 && is_last_of_block(program, i))
             added += program->buffers[out].bytes;
     }

@@ -82,7 +82,7 @@ static exported slope_of_silu(exporter *ex, exported x)
     return export_binary(ex, "multiply", s, more);
 }
 
-/* x: the result of the function where the kernel keeps that (clv_unary_saves). */
+/* x: the result of the function where the kernel keeps that (clv_unary_saved_for_backward). */
 static exported slope(exporter *ex, int op, exported x)
 {
     switch (op) {
@@ -179,7 +179,7 @@ static void fill(exporter *ex, const exported *in, exported *out)
 
 static int kind_of(const exporter *ex)
 {
-    return (int)clv_unary_kernel((clv_unary_kind)export_whole(ex, "kind", 0));
+    return (int)clv_unary_op_of_kind((clv_unary_kind)export_whole(ex, "kind", 0));
 }
 
 static void bias_gelu(exporter *ex, const exported *in, exported *out)

@@ -31,7 +31,7 @@ static const clv_op_def detach = {
     .n_out = 1,
     .in_place = {1},
     .shape = detach_shape,
-    .rule = clv_elementwise_rule,
+    .rule = clv_op_rule_elementwise,
     .gradient = detach_gradient,
     .run = detach_run,
 };

@@ -38,7 +38,7 @@ clv_status clv_session_find_first_nonfinite(clv_error *found, clv_session *sessi
     CLV_TRY(clv_session_find_or_load(&loaded, session, program, err));
     clv_nonfinite_finding *findings = calloc((size_t)loaded->n_local_ranks, sizeof *findings);
     bool *before = loaded->minus_infinity_allowed;
-    loaded->minus_infinity_allowed = clv_nonfinite_allowed(program);
+    loaded->minus_infinity_allowed = clv_negative_infinity_allowed(program);
     for (int r = 0; findings && r < loaded->n_local_ranks; r++) {
         findings[r] = (clv_nonfinite_finding){.instruction = -1, .what = {.rank = -1}};
         loaded->ranks[r].finding = &findings[r];

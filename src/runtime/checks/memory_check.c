@@ -390,7 +390,7 @@ static clv_status sweep_when_due(const look *l, clv_error *err)
     for (int o = 0; o < instruction->n_out; o++) {
         int out = instruction->out[o];
         clv_buffer_range cells = clv_program_buffer_range(l->program, out);
-        for (int k = 0; is_here(l, out) && !is_state(l, clv_program_root(l->program, out)) && k < cells.n; k++)
+        for (int k = 0; is_here(l, out) && !is_state(l, clv_program_owning_buffer(l->program, out)) && k < cells.n; k++)
             CLV_TRY(check_near(l, at(l, clv_buffer_range_at(&cells, k)),
                                bytes_in(l, clv_buffer_range_at(&cells, k), out), err));
     }
@@ -440,9 +440,10 @@ static clv_status check_needs(const look *l, const clv_instruction *instruction,
         bool is_in = k < instruction->n_in;
         int b = is_in ? instruction->in[k] : instruction->out[k - instruction->n_in];
         int64_t bytes = clv_view_byte_size(is_in ? &in[k] : &out[k - instruction->n_in]);
-        if (b >= 0 && bytes > l->program->buffers[clv_program_root(l->program, b)].bytes)
+        if (b >= 0 && bytes > l->program->buffers[clv_program_owning_buffer(l->program, b)].bytes)
             return fail(l, err, "%s has %lld bytes on this rank, %lld are planned", describe(l, b).text,
-                        (long long)bytes, (long long)l->program->buffers[clv_program_root(l->program, b)].bytes);
+                        (long long)bytes,
+                        (long long)l->program->buffers[clv_program_owning_buffer(l->program, b)].bytes);
     }
     return CLV_OK;
 }
@@ -484,8 +485,8 @@ static bool runs_out_of_place(const clv_program *program, const clv_instruction 
     for (int o = 0; instruction->op && o < instruction->n_out; o++) {
         does = does || clv_dtype_size(program->buffers[instruction->out[o]].type.dtype) == 1;
         for (int i = 0; i < instruction->n_in; i++)
-            does = does || (instruction->in[i] >= 0 && clv_program_root(program, instruction->in[i]) ==
-                                                           clv_program_root(program, instruction->out[o]));
+            does = does || (instruction->in[i] >= 0 && clv_program_owning_buffer(program, instruction->in[i]) ==
+                                                           clv_program_owning_buffer(program, instruction->out[o]));
     }
     return does;
 }
@@ -675,8 +676,8 @@ void clv_memory_check_skipped(const clv_loaded_program *loaded, int rank, int i)
     drop_unread(&l, i);
 }
 
-clv_status clv_memory_check_completed(const clv_loaded_program *loaded, int rank, int step, int last_run,
-                                      clv_error *err)
+clv_status clv_memory_check_after_overlapped(const clv_loaded_program *loaded, int rank, int step, int last_run,
+                                             clv_error *err)
 {
     look l = make_context(loaded, rank, step, "it, or an op that it overlaps with,");
     const clv_instruction *instruction = &l.program->instructions[step];

@@ -35,7 +35,7 @@ clv_status clv_memory_check_after(const clv_loaded_program *loaded, int rank, in
 /* An instruction of other pipeline stages is passed over: poisons what no later one reads. */
 void clv_memory_check_skipped(const clv_loaded_program *loaded, int rank, int instruction);
 /* After an overlapped collective has completed; last_run: the last instruction that ran. */
-clv_status clv_memory_check_completed(const clv_loaded_program *loaded, int rank, int step, int last_run,
-                                      clv_error *err);
+clv_status clv_memory_check_after_overlapped(const clv_loaded_program *loaded, int rank, int step, int last_run,
+                                             clv_error *err);
 /* After the last: outputs and state are intact. State is the caller's until the next run. */
 clv_status clv_memory_check_end_run(const clv_loaded_program *loaded, int rank, clv_error *err);

@@ -12,7 +12,7 @@
 #include "tensor/parse_print.h"
 
 /* What holds for a chunk holds for its whole buffer. */
-bool *clv_nonfinite_allowed(const clv_program *program)
+bool *clv_negative_infinity_allowed(const clv_program *program)
 {
     bool *minus_infinity_allowed = calloc((size_t)program->n_buffers + 1, sizeof *minus_infinity_allowed);
     for (int b = 0; minus_infinity_allowed && b < program->n_buffers; b++)
@@ -95,7 +95,7 @@ clv_status clv_nonfinite_check_before(clv_nonfinite_element *out, const clv_load
     for (int k = 0; k < instruction->n_in; k++) {
         bool replaced = instruction->group >= 0;
         for (int o = 0; is_named(program, instruction->in[k]) && o < instruction->n_out; o++)
-            replaced = replaced || clv_program_root(program, instruction->out[o]) == instruction->in[k];
+            replaced = replaced || clv_program_owning_buffer(program, instruction->out[o]) == instruction->in[k];
         if (replaced && is_named(program, instruction->in[k]))
             check_buffer(out, loaded, rank, instruction->in[k]);
     }

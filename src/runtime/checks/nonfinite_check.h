@@ -5,7 +5,7 @@
 
 /* For each buffer, whether minus infinity is allowed because it means "none": in partial maxima, results whose op says
  * so, and copies of these. NULL when out of memory; free with free(). */
-bool *clv_nonfinite_allowed(const clv_program *program);
+bool *clv_negative_infinity_allowed(const clv_program *program);
 
 /* An element that is not finite; buffer < 0: none was found. */
 typedef struct clv_nonfinite_element {

@@ -41,7 +41,7 @@ static clv_status emit(clv_graph *graph, const tried *t, clv_error *err)
         snprintf(name, sizeof name, "operand %d", i);
         value[i] = t->o.absent >> i & 1 ? CLV_NONE : clv_input(graph, name, type->dtype, type->rank, type->shape, NULL);
     }
-    clv_emit_builtin(graph, t->def, t->attrs, value, t->n_in, out);
+    clv_emit_custom_or_builtin(graph, t->def, t->attrs, value, t->n_in, out);
     CLV_TRY(clv_graph_status(graph, err));
     if (clv_op_constraint_of(&graph->ops[0]))
         return clv_fail(err, CLV_EUNSUPPORTED, "%s: '%s' states a layout, and is never run", call,

@@ -155,7 +155,7 @@ static clv_status build(clv_program **out, const clv_reshard *r, clv_error *err)
         const clv_reshard_step *step = &r->plan.steps[i];
         clv_instruction instruction = {
             .step = step, .n_in = 1, .in = {i}, .n_out = 1, .name = clv_step_name(step->kind)};
-        CLV_TRY(clv_program_find_group(&instruction.group, p, step, err));
+        CLV_TRY(clv_program_find_or_add_group(&instruction.group, p, step, err));
         CLV_TRY(clv_program_builder_add_buffer_like(&instruction.out[0], p, i, &type, &step->to, err));
         CLV_TRY(clv_program_builder_add_instruction(p, &instruction, err));
     }

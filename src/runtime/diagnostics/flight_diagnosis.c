@@ -62,16 +62,17 @@ static clv_status add_culprit(clv_flight_report *report, clv_flight_kind kind, i
 /* ---- who waits for whom ---- */
 
 /* How far rank m is in collective `seq` of a group set: CLV_FLIGHT_PHASE_NONE before it, _COMPLETED after it. */
-static clv_flight_phase progress(const clv_flight_report *report, int m, int64_t set, uint64_t seq)
+static clv_flight_phase progress(const clv_flight_report *report, int m, int64_t group_set, uint64_t seq)
 {
     const clv_flight_rank_dump *of = report->ranked[m];
     const clv_flight_record *at = clv_flight_current(report, m);
-    if (set >= report->dump_of[m]->n_sets || of->steps[set] < seq)
+    if (group_set >= report->dump_of[m]->n_sets || of->steps[group_set] < seq)
         return CLV_FLIGHT_PHASE_NONE;
-    if (of->ended[set] >= seq)
+    if (of->ended[group_set] >= seq)
         return CLV_FLIGHT_PHASE_COMPLETED;
-    return at && at->phase != CLV_FLIGHT_PHASE_NONE && at->set == set && at->seq == seq ? at->phase
-                                                                                        : CLV_FLIGHT_PHASE_COMPLETED;
+    return at && at->phase != CLV_FLIGHT_PHASE_NONE && at->group_set == group_set && at->seq == seq
+               ? at->phase
+               : CLV_FLIGHT_PHASE_COMPLETED;
 }
 
 /* Whether a rank that waits in `at` waits for member m, which is rank `peer`. */
@@ -82,7 +83,7 @@ static bool awaits(const clv_flight_report *report, const clv_flight_record *at,
         return at->lacks >> m & 1;
     if (!report->dump_of[peer])
         return true;
-    return progress(report, peer, at->set, at->seq) < at->phase;
+    return progress(report, peer, at->group_set, at->seq) < at->phase;
 }
 
 /* The rank runs nothing: it waits for those of its process that do. */
@@ -107,7 +108,8 @@ static clv_status diagnose_wait(clv_flight_report *report, int rank, int peer, c
     CLV_TRY(add_finding(report, CLV_FLIGHT_WAITS, rank, peer, found, err));
     if (!report->dump_of[peer])
         return add_culprit(report, CLV_FLIGHT_MISSING, peer, rank, err);
-    if (at->phase == CLV_FLIGHT_PHASE_WAITING && progress(report, peer, at->set, at->seq) >= CLV_FLIGHT_PHASE_WAITING)
+    if (at->phase == CLV_FLIGHT_PHASE_WAITING &&
+        progress(report, peer, at->group_set, at->seq) >= CLV_FLIGHT_PHASE_WAITING)
         return add_culprit(report, CLV_FLIGHT_LOST, peer, rank, err);
     if (!theirs)
         return diagnose_idle(report, rank, peer, err);
@@ -120,7 +122,7 @@ static clv_status diagnose_rank(clv_flight_report *report, int rank, clv_error *
     const clv_flight_dump *d = report->dump_of[rank];
     if (!is_waiting(at))
         return CLV_OK;
-    const int32_t *members = d->members + at->set * d->ranks, *group_of = d->group_of + at->set * d->ranks;
+    const int32_t *members = d->members + at->group_set * d->ranks, *group_of = d->group_of + at->group_set * d->ranks;
     for (int i = 0, m = 0; i < d->ranks; i++) {
         if (group_of[members[i]] != group_of[rank])
             continue;
@@ -150,7 +152,7 @@ static int compare_collectives(const void *a, const void *b)
 
 /* The records of a group's collectives in a set, by seq and member; *out is to be freed. */
 static clv_status collect(collective_record **out, int *n_out, const clv_flight_report *report, const int32_t *group,
-                          int n, int set, clv_error *err)
+                          int n, int group_set, clv_error *err)
 {
     size_t most = 1;
     for (int i = 0; i < n; i++)
@@ -162,7 +164,7 @@ static clv_status collect(collective_record **out, int *n_out, const clv_flight_
     for (int i = 0; i < n; i++) {
         const clv_flight_rank_dump *of = report->ranked[group[i]];
         for (int k = 0; of && k < of->n; k++)
-            if (of->records[k].phase != CLV_FLIGHT_PHASE_NONE && of->records[k].set == set)
+            if (of->records[k].phase != CLV_FLIGHT_PHASE_NONE && of->records[k].group_set == group_set)
                 all[found++] = (collective_record){of->records[k].seq, i, k, &of->records[k]};
     }
     qsort(all, (size_t)found, sizeof *all, compare_collectives);
@@ -194,12 +196,12 @@ static clv_status compare_tags(bool *differ, clv_flight_report *report, const in
 }
 
 /* Stops at the oldest collective in which members differ: later differences follow from it. */
-static clv_status compare_group(clv_flight_report *report, const int32_t *group, int n, int set, clv_error *err)
+static clv_status compare_group(clv_flight_report *report, const int32_t *group, int n, int group_set, clv_error *err)
 {
     CLV_FREED collective_record *all = NULL;
     int found;
     bool differ = false;
-    CLV_TRY(collect(&all, &found, report, group, n, set, err));
+    CLV_TRY(collect(&all, &found, report, group, n, group_set, err));
     CLV_FREED int64_t *tags = malloc((size_t)n * sizeof *tags);
     if (!tags)
         return clv_fail_memory(err, "the collectives of a group", (size_t)n * sizeof *tags);
@@ -310,7 +312,8 @@ static void add_record(clv_text *text, const clv_flight_record *at)
         clv_text_add(text, " (instruction %lld%s", (long long)at->instruction, moves ? ", " : ")");
     if (moves)
         clv_text_add(text, "%sstep %llu of group set %lld, %lld of %lld bytes seen)", in_program ? "" : " (",
-                     (unsigned long long)at->seq, (long long)at->set, (long long)at->seen, (long long)at->expected);
+                     (unsigned long long)at->seq, (long long)at->group_set, (long long)at->seen,
+                     (long long)at->expected);
 }
 
 /* What a rank with a dump does, or did last. */

@@ -56,7 +56,7 @@ static int64_t time_of_ticks(const clock_of *c, int64_t ticks)
 static void read_step(clv_flight_record *out, const clv_collective_record *s, const clock_of *c)
 {
     int64_t waiting = READ(s->waiting_ns);
-    out->set = READ(s->set);
+    out->group_set = READ(s->group_set);
     out->seq = READ(s->seq);
     out->tag = READ(s->tag);
     out->lacks = READ(s->awaited);
@@ -133,7 +133,7 @@ static clv_status read_session(clv_flight_dump *d, const clv_session *session, c
     if (why)
         d->failure = *why;
     else
-        (void)clv_world_failed(world, &d->failure);
+        (void)clv_world_has_failed(world, &d->failure);
     CLV_TRY(
         clv_flight_dump_alloc(d, clv_world_group_set_count(world), session->n_local_ranks, CLV_RECORDER_CAPACITY, err));
     read_sets(d, world);
@@ -243,7 +243,7 @@ static bool is_stuck(const clv_error *why)
 void clv_flight_dump_on_failure(const clv_session *session, const clv_error *why)
 {
     clv_flight *flight = session->options.flight;
-    if (!flight || !clv_session_failed(session) || (flight->only_on_timeout && !is_stuck(why)))
+    if (!flight || !clv_session_has_failed(session) || (flight->only_on_timeout && !is_stuck(why)))
         return;
     pthread_mutex_lock(&flight->lock);
     if (!flight->failed)

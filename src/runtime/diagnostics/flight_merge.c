@@ -87,7 +87,7 @@ int clv_flight_report_rank_count(const clv_flight_report *report)
 
 static void fill_collective(clv_flight_rank *out, const clv_flight_record *at, const clv_flight_dump *dump)
 {
-    out->group_set = (int)at->set;
+    out->group_set = (int)at->group_set;
     out->seq = (int64_t)at->seq;
     out->expected = at->expected;
     out->received = at->seen;

@@ -31,13 +31,13 @@ clv_status clv_trace_begin(clv_session *session, clv_error *err)
 {
     clv_trace_recorder *tracer;
     CLV_TRY(clv_require(session != NULL, __func__, "a session", err));
-    CLV_TRY(clv_session_acquire(session, __func__, err));
+    CLV_TRY(clv_session_try_lock(session, __func__, err));
     clv_status status = clv_trace_recorder_new(&tracer, session->first_local_rank, session->n_local_ranks, err);
     if (status == CLV_OK) {
         drop_tracer(session);
         session->tracer = tracer;
     }
-    clv_session_release(session);
+    clv_session_unlock(session);
     return status;
 }
 
@@ -46,12 +46,12 @@ clv_status clv_trace_step(clv_session *session, int64_t step, clv_error *err)
     CLV_TRY(clv_require(session != NULL, __func__, "a session", err));
     if (step > INT32_MAX)
         return clv_fail(err, CLV_EINVAL, "%s: step %lld; valid: up to %d", __func__, (long long)step, INT32_MAX);
-    CLV_TRY(clv_session_acquire(session, __func__, err));
+    CLV_TRY(clv_session_try_lock(session, __func__, err));
     if (session->tracer) {
         session->tracer->steps_are_numbered = true;
         session->tracer->step = step < 0 ? -1 : step;
     }
-    clv_session_release(session);
+    clv_session_unlock(session);
     return CLV_OK;
 }
 
@@ -358,8 +358,8 @@ clv_status clv_trace_end(clv_session *session, const clv_trace_options *options,
     CLV_TRY(clv_require(session != NULL, __func__, "a session", err));
     CLV_TRY(clv_options_copy_in(&o, sizeof o, sizeof o, options, __func__, err));
     CLV_TRY(clv_require(session->tracer != NULL, __func__, "clv_trace_begin before it", err));
-    CLV_TRY(clv_session_acquire(session, __func__, err));
-    clv_session_release(session);
+    CLV_TRY(clv_session_try_lock(session, __func__, err));
+    clv_session_unlock(session);
     clv_status status = o.path ? write_all(session, &o, err) : CLV_OK;
     drop_tracer(session);
     return status;

@@ -28,7 +28,7 @@ void clv_trace_report_free(clv_trace_report *report)
     free(report);
 }
 
-clv_status clv_trace_describe(const clv_trace_report *report, clv_trace_info *out, clv_error *err)
+clv_status clv_trace_report_get_info(const clv_trace_report *report, clv_trace_info *out, clv_error *err)
 {
     CLV_TRY(clv_require(report && out, __func__, "a report and out", err));
     const clv_trace_table *t = &report->table;

@@ -37,10 +37,10 @@ clv_status clv_session_read_local(const clv_session *session, const char *name, 
                                   clv_error *err)
 {
     clv_named_state *state;
-    CLV_TRY(clv_session_acquire(session, "clv_session_read", err));
+    CLV_TRY(clv_session_try_lock(session, "clv_session_read", err));
     clv_status status = clv_session_find_state(&state, session, name, err);
     if (status == CLV_OK)
         status = clv_session_copy_local(session, state, session->devices, box, out, err);
-    clv_session_release(session);
+    clv_session_unlock(session);
     return status;
 }

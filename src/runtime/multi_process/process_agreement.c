@@ -12,7 +12,7 @@ clv_status clv_session_finish_call(const clv_session *session, const char *call,
 {
     if (status == CLV_OK)
         return CLV_OK;
-    if (clv_session_is_multi_process(session) && !clv_session_failed(session)) {
+    if (clv_session_is_multi_process(session) && !clv_session_has_failed(session)) {
         clv_error notice = {.code = CLV_EPEER, .rank = why->rank >= 0 ? why->rank : session->first_local_rank};
         snprintf(notice.op, sizeof notice.op, "%s", why->op[0] ? why->op : call);
         snprintf(notice.message, sizeof notice.message, "%s failed only in the process of rank %d: %.400s", call,
@@ -54,7 +54,7 @@ static clv_status allgather(const clv_session *session, const char *what, const 
                             clv_error *err)
 {
     size_t ranks = (size_t)session->n_ranks, here = (size_t)session->n_local_ranks, words = (size_t)n;
-    if (clv_session_failed(session))
+    if (clv_session_has_failed(session))
         return clv_rank_threads_run(session->team, NULL, NULL, err);
     clv_shard *shards = calloc(2 * ranks, sizeof *shards);
     void **data = calloc(2 * here, sizeof *data);
@@ -78,7 +78,7 @@ static clv_status allgather(const clv_session *session, const char *what, const 
     }
     if (status == CLV_OK)
         fill_rows_of_all_ranks(all, session, memory + words, n);
-    if (clv_session_failed(session) && !session->abandoned->scratch)
+    if (clv_session_has_failed(session) && !session->abandoned->scratch)
         session->abandoned->scratch = memory;
     else
         free(memory);
@@ -95,9 +95,9 @@ clv_status clv_session_allgather(const clv_session *session, const char *what, c
             memcpy(all + (size_t)r * (size_t)n, mine, (size_t)n * sizeof *mine);
         return CLV_OK;
     }
-    CLV_TRY(clv_session_acquire(session, what, err));
+    CLV_TRY(clv_session_try_lock(session, what, err));
     clv_status status = allgather(session, what, mine, n, all, err);
-    clv_session_release(session);
+    clv_session_unlock(session);
     return status;
 }
 
@@ -214,9 +214,9 @@ clv_status clv_session_agree(const clv_session *session, const char *what, clv_s
     if (status != CLV_OK)
         snprintf(mine.message, sizeof mine.message, "%s",
                  err && err->message[0] ? err->message : clv_status_text(status));
-    CLV_TRY(clv_session_acquire(session, what, status == CLV_OK ? err : NULL));
+    CLV_TRY(clv_session_try_lock(session, what, status == CLV_OK ? err : NULL));
     clv_status agreed = agree(session, what, status, number, sum, &mine, &why);
-    clv_session_release(session);
+    clv_session_unlock(session);
     if (err && status == CLV_OK && agreed != CLV_OK)
         *err = why;
     return agreed;

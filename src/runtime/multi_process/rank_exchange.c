@@ -14,30 +14,30 @@ void *clv_staging_alloc(int64_t bytes)
 typedef struct exchange_job {
     const clv_transport *transport;
     int first_local_rank;
-    clv_plan **plans; /* [n_local_ranks] */
-    void **staging;   /* [n_local_ranks] */
+    clv_prepared_collective **collectives; /* [n_local_ranks] */
+    void **staging;                        /* [n_local_ranks] */
     const char *what;
 } exchange_job;
 
 static clv_status exchange_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
     const exchange_job *job = arg;
-    clv_plan *plan = job->plans[rank - job->first_local_rank];
+    clv_prepared_collective *prepared = job->collectives[rank - job->first_local_rank];
     clv_comm_set_activity(comm, job->what);
-    CLV_TRY(job->transport->start(plan, job->staging[rank - job->first_local_rank], err));
-    CLV_TRY(job->transport->wait(plan, CLV_WAIT_OUTPUT_READY, err));
-    return job->transport->wait(plan, CLV_WAIT_INPUT_REUSABLE, err);
+    CLV_TRY(job->transport->start(prepared, job->staging[rank - job->first_local_rank], err));
+    CLV_TRY(job->transport->wait(prepared, CLV_WAIT_OUTPUT_READY, err));
+    return job->transport->wait(prepared, CLV_WAIT_INPUT_REUSABLE, err);
 }
 
 static void release(clv_abandoned_exchange *left, const clv_session *session)
 {
     for (int r = 0; r < session->n_local_ranks; r++) {
-        if (left->plans)
-            session->transport->release(left->plans[r]);
+        if (left->collectives)
+            session->transport->release(left->collectives[r]);
         if (left->staging)
             free(left->staging[r]);
     }
-    free(left->plans);
+    free(left->collectives);
     free(left->staging);
     free(left->scratch);
 }
@@ -64,7 +64,7 @@ static clv_status prepare_rank(clv_abandoned_exchange *job, const clv_session *s
                              .in_window = x->in_window,
                              .out_window = x->out_window};
     int64_t staging = 0;
-    CLV_TRY(session->transport->prepare(&job->plans[i], comm, &transfer, &staging, err));
+    CLV_TRY(session->transport->prepare(&job->collectives[i], comm, &transfer, &staging, err));
     if (staging > 0)
         job->staging[i] = clv_staging_alloc(staging);
     if (staging > 0 && !job->staging[i])
@@ -75,15 +75,17 @@ static clv_status prepare_rank(clv_abandoned_exchange *job, const clv_session *s
 clv_status clv_session_exchange(const clv_session *session, const clv_rank_exchange *x, clv_error *err)
 {
     size_t n = (size_t)session->n_local_ranks;
-    clv_abandoned_exchange mine = {
-        .plans = calloc(n, sizeof *mine.plans), .staging = calloc(n, sizeof *mine.staging), .scratch = x->scratch};
-    clv_status status = mine.plans && mine.staging ? CLV_OK : clv_fail_memory(err, x->what, n * sizeof *mine.plans);
+    clv_abandoned_exchange mine = {.collectives = calloc(n, sizeof *mine.collectives),
+                                   .staging = calloc(n, sizeof *mine.staging),
+                                   .scratch = x->scratch};
+    clv_status status =
+        mine.collectives && mine.staging ? CLV_OK : clv_fail_memory(err, x->what, n * sizeof *mine.collectives);
     for (int r = 0; status == CLV_OK && r < session->n_local_ranks; r++)
         status = prepare_rank(&mine, session, x, r, err);
-    exchange_job job = {session->transport, session->first_local_rank, mine.plans, mine.staging, x->what};
+    exchange_job job = {session->transport, session->first_local_rank, mine.collectives, mine.staging, x->what};
     if (status == CLV_OK)
         status = clv_rank_threads_run(session->team, exchange_rank, &job, err);
-    if (clv_session_failed(session))
+    if (clv_session_has_failed(session))
         *session->abandoned = mine;
     else
         release(&mine, session);

@@ -48,8 +48,8 @@ static void begin(const rank_state *r, int i)
 static clv_status wait_for(const rank_state *r, int i, clv_error *err)
 {
     const clv_transport *transport = r->loaded->transport;
-    CLV_TRY(transport->wait(r->mine->plans[i], CLV_WAIT_OUTPUT_READY, err));
-    return transport->wait(r->mine->plans[i], CLV_WAIT_INPUT_REUSABLE, err);
+    CLV_TRY(transport->wait(r->mine->collectives[i], CLV_WAIT_OUTPUT_READY, err));
+    return transport->wait(r->mine->collectives[i], CLV_WAIT_INPUT_REUSABLE, err);
 }
 
 /* The rank's time outside of collectives until now, plus a constant. */
@@ -59,15 +59,16 @@ static int64_t ops_ns(const rank_state *r, int64_t now)
 }
 
 /* When the data of a collective that the rank waits for from `now` on had arrived, at the latest now. */
-static int64_t arrived_ns(const clv_plan *plan, int64_t now)
+static int64_t arrived_ns(const clv_prepared_collective *prepared, int64_t now)
 {
-    return plan->arrived_ns > 0 && plan->arrived_ns < now ? plan->arrived_ns : now;
+    return prepared->arrived_ns > 0 && prepared->arrived_ns < now ? prepared->arrived_ns : now;
 }
 
 /* How long it overlapped with ops. */
-static int64_t overlapped_ns(const rank_state *r, const clv_plan *plan, int64_t now)
+static int64_t overlapped_ns(const rank_state *r, const clv_prepared_collective *prepared, int64_t now)
 {
-    int64_t moved = arrived_ns(plan, now) - plan->begun_ns, ops = ops_ns(r, now) - plan->compute_ns_at_start;
+    int64_t moved = arrived_ns(prepared, now) - prepared->begun_ns,
+            ops = ops_ns(r, now) - prepared->compute_ns_at_start;
     int64_t overlapped = moved < ops ? moved : ops;
     return overlapped > 0 ? overlapped : 0;
 }
@@ -75,11 +76,11 @@ static int64_t overlapped_ns(const rank_state *r, const clv_plan *plan, int64_t 
 /* Records the transfer of an overlapped collective, and the wait for its completion. */
 static void record_completion(const rank_state *r, int i, int64_t begun_ns, int64_t ended_ns)
 {
-    const clv_plan *plan = r->mine->plans[i];
-    int64_t arrived = arrived_ns(plan, begun_ns);
+    const clv_prepared_collective *prepared = r->mine->collectives[i];
+    int64_t arrived = arrived_ns(prepared, begun_ns);
     clv_rank_trace_add_waits(r->trace, CLV_TRACE_COMPLETION, i, begun_ns, ended_ns);
-    clv_rank_trace_add(r->trace, CLV_TRACE_TRANSFER, i, plan->begun_ns,
-                       arrived > plan->begun_ns ? arrived : plan->begun_ns);
+    clv_rank_trace_add(r->trace, CLV_TRACE_TRANSFER, i, prepared->begun_ns,
+                       arrived > prepared->begun_ns ? arrived : prepared->begun_ns);
 }
 
 /* Checks for NaN and infinity before or after an instruction, unless the rank has found one. The first finding is
@@ -109,7 +110,7 @@ static clv_status complete_step(rank_state *r, int k, int last_run, clv_error *e
     begin(r, i);
     CLV_TRY(wait_for(r, i, err));
     int64_t took = clv_now_ns() - start;
-    r->times->overlapped_ns += overlapped_ns(r, r->mine->plans[i], start);
+    r->times->overlapped_ns += overlapped_ns(r, r->mine->collectives[i], start);
     r->times->comm_ns += took;
     if (r->mine->instruction_ns)
         r->mine->instruction_ns[i] += took;
@@ -119,7 +120,7 @@ static clv_status complete_step(rank_state *r, int k, int last_run, clv_error *e
     for (; k < r->n_in_flight; k++)
         r->mine->in_flight[k] = r->mine->in_flight[k + 1];
     CLV_TRY(check_nonfinite(r, &(clv_nonfinite_element){.buffer = -1}, i, true, err));
-    return r->loaded->check ? clv_memory_check_completed(r->loaded, r->rank, i, last_run, err) : CLV_OK;
+    return r->loaded->check ? clv_memory_check_after_overlapped(r->loaded, r->rank, i, last_run, err) : CLV_OK;
 }
 
 /* Completes the collective in flight in the group set of an instruction: a set has one at a time. */
@@ -138,14 +139,14 @@ static clv_status run_moving(rank_state *r, const clv_instruction *instruction, 
     const clv_program *program = r->loaded->program;
     int i = (int)(instruction - program->instructions);
     void *staging = r->mine->staging[clv_staging_slot(instruction)];
-    clv_plan *plan = r->mine->plans[i];
-    plan->overlapped = instruction->n_overlapped > 0;
-    CLV_TRY(r->loaded->transport->start(plan, staging, err));
+    clv_prepared_collective *prepared = r->mine->collectives[i];
+    prepared->overlapped = instruction->n_overlapped > 0;
+    CLV_TRY(r->loaded->transport->start(prepared, staging, err));
     if (instruction->n_overlapped == 0)
         return wait_for(r, i, err);
     r->mine->in_flight[r->n_in_flight++] = i;
-    r->loaded->transport->overlap(plan);
-    plan->begun_ns = clv_now_ns();
+    r->loaded->transport->overlap(prepared);
+    prepared->begun_ns = clv_now_ns();
     return CLV_OK;
 }
 
@@ -176,7 +177,7 @@ static clv_status run_step(rank_state *r, const clv_instruction *instruction, cl
     int64_t now = clv_now_ns();
     r->times->comm_ns += now - start;
     if (instruction->n_overlapped > 0)
-        r->mine->plans[instruction - r->loaded->program->instructions]->compute_ns_at_start = ops_ns(r, now);
+        r->mine->collectives[instruction - r->loaded->program->instructions]->compute_ns_at_start = ops_ns(r, now);
     return status;
 }
 
@@ -188,13 +189,13 @@ static clv_status run_op(const rank_state *r, int i, clv_error *err)
     return clv_kernel_run(r->loaded, r->rank, i, call, err);
 }
 
-void clv_loaded_program_unmap(clv_loaded_program *loaded)
+void clv_loaded_program_release_collectives(clv_loaded_program *loaded)
 {
     for (int r = 0; loaded->ranks && r < loaded->n_local_ranks; r++) {
         clv_loaded_rank *mine = &loaded->ranks[r];
-        for (int i = 0; mine->plans && i < loaded->program->n_instructions; i++) {
-            loaded->transport->release(mine->plans[i]);
-            mine->plans[i] = NULL;
+        for (int i = 0; mine->collectives && i < loaded->program->n_instructions; i++) {
+            loaded->transport->release(mine->collectives[i]);
+            mine->collectives[i] = NULL;
         }
     }
     loaded->mapped = false;
@@ -285,9 +286,9 @@ static clv_status run_all(rank_state *r, clv_error *err)
 static clv_status run_recorded(rank_state *r, clv_error *err)
 {
     int64_t begun_ns = clv_now_ns();
-    clv_comm_record_waits(r->comm, &r->trace->waits);
+    clv_comm_set_wait_log(r->comm, &r->trace->waits);
     clv_status status = run_all(r, err);
-    clv_comm_record_waits(r->comm, NULL);
+    clv_comm_set_wait_log(r->comm, NULL);
     clv_rank_trace_add(r->trace, CLV_TRACE_RUN, -1, begun_ns, clv_now_ns());
     return status;
 }
@@ -297,9 +298,9 @@ clv_status clv_execute_program(const clv_loaded_program *loaded, int rank, clv_c
 {
     const clv_loaded_rank *mine = clv_loaded_program_on_rank(loaded, rank);
     rank_state r = {.loaded = loaded, .mine = mine, .rank = rank, .comm = comm, .times = times, .trace = trace};
-    (void)clv_comm_fetch_wait_ns(comm); /* waits before the run do not count */
+    (void)clv_comm_take_wait_ns(comm); /* waits before the run do not count */
     CLV_TRY(trace ? run_recorded(&r, err) : run_all(&r, err));
     clv_comm_end_instruction(comm);
-    times->wait_ns += clv_comm_fetch_wait_ns(comm);
+    times->wait_ns += clv_comm_take_wait_ns(comm);
     return clv_device_synchronize(mine->context.device, err);
 }

@@ -1,4 +1,5 @@
-/* executor.h - loaded programs (views, plans, staging of each rank) and the interpreter that runs one on a rank.
+/* executor.h - loaded programs (views, prepared collectives, staging of each rank) and the interpreter that runs one on
+ * a rank.
  *
  * The executor sees its own rank's memory only; the transport reaches other ranks.
  */
@@ -19,24 +20,24 @@ typedef struct clv_nonfinite_finding {
 /* The call of an op instruction on a rank, bound before runs. */
 typedef struct clv_prepared_call {
     clv_call call;
-    void *plan; /* clv_op_traits's; NULL: the op has none, or the device's kernel runs */
+    void *precomputed; /* clv_op_traits's; NULL: the op has none, or the device's kernel runs */
 } clv_prepared_call;
 
 /* One rank's part of a loaded program. */
 typedef struct clv_loaded_rank {
     clv_context context;
-    int stage;                         /* pipeline stage: clv_program_stage_of */
-    void *region;                      /* device memory */
-    clv_view *views;                   /* [n_buffers] */
-    clv_prepared_call *prepared_calls; /* [n_instructions] of ops; else zeroed */
-    clv_view *operands;                /* views of the prepared calls */
-    char *op_plans;                    /* plans of the prepared calls */
-    clv_plan **plans;                  /* [n_instructions] of collectives; else NULL */
-    void **staging;                    /* [n_groups + 1] by clv_staging_slot; NULL: no staging */
-    int *in_flight;                    /* [n_groups] scratch: overlapped collectives in flight, oldest first */
-    void *host;                        /* memory of ops that fall back to the host; NULL: none does */
-    int64_t *instruction_ns;           /* [n_instructions] time in each; NULL: not timed */
-    clv_nonfinite_finding *finding;    /* where a finding is stored; NULL: a finding fails the run */
+    int stage;                             /* pipeline stage: clv_program_stage_of */
+    void *region;                          /* device memory */
+    clv_view *views;                       /* [n_buffers] */
+    clv_prepared_call *prepared_calls;     /* [n_instructions] of ops; else zeroed */
+    clv_view *operands;                    /* views of the prepared calls */
+    char *precomputed;                     /* what the prepared calls point to */
+    clv_prepared_collective **collectives; /* [n_instructions] of collectives; else NULL */
+    void **staging;                        /* [n_groups + 1] by clv_staging_slot; NULL: no staging */
+    int *in_flight;                        /* [n_groups] scratch: overlapped collectives in flight, oldest first */
+    void *host;                            /* memory of ops that fall back to the host; NULL: none does */
+    int64_t *instruction_ns;               /* [n_instructions] time in each; NULL: not timed */
+    clv_nonfinite_finding *finding;        /* where a finding is stored; NULL: a finding fails the run */
 } clv_loaded_rank;
 
 /* The kernel of an op instruction. */
@@ -57,7 +58,7 @@ typedef struct clv_loaded_program {
     clv_kernel_choice *kernels; /* [n_instructions]; NULL until the program is mapped */
     int64_t *staging_bytes;     /* [n_groups + 1] */
     int64_t host_bytes;
-    bool mapped;                    /* views and plans point to where state is now */
+    bool mapped;                    /* views and collectives point to where state is now */
     bool *minus_infinity_allowed;   /* [n_buffers] as nonfinite_check.h says; NULL: results are not checked */
     struct clv_memory_check *check; /* memory_check.h; NULL: not checked */
     const clv_cancel *cancel;       /* NULL: none */
@@ -94,8 +95,8 @@ static inline int clv_staging_slot(const clv_instruction *instruction)
     return instruction->n_overlapped > 0 ? 1 + instruction->group : 0;
 }
 
-/* Discards the plans, which point to where state was. */
-void clv_loaded_program_unmap(clv_loaded_program *loaded);
+/* Releases the prepared collectives, which point to where state was; views are made anew before the next run. */
+void clv_loaded_program_release_collectives(clv_loaded_program *loaded);
 
 /* A rank's time, in nanoseconds, and its fallbacks to the host. */
 typedef struct clv_rank_times {

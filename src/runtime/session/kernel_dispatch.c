@@ -1,6 +1,5 @@
-/* kernel_dispatch.c - per instruction: the device's kernel, or the host's on copies as fallback; op calls whose views,
- * workspace and op plan are bound before a run.
- */
+/* kernel_dispatch.c - runs an instruction's kernel: the device's, or the host's on copies as fallback; before a run
+ * binds the views, workspace and precomputed values of each op call. */
 #include "runtime/checks/memory_check.h"
 #include "runtime/session/executor.h"
 
@@ -71,11 +70,11 @@ static char *workspace_of(const clv_loaded_program *loaded, const clv_loaded_ran
            (loaded->check ? clv_memory_check_plan(loaded->check)->workspace[i] : instruction->workspace_offset);
 }
 
-/* Bytes of the plan of an instruction's host kernel; 0 if the device's kernel runs. */
-static size_t plan_bytes(const clv_loaded_program *loaded, int i)
+/* Bytes that an instruction's host kernel precomputes; 0 if the device's kernel runs. */
+static size_t precomputed_bytes(const clv_loaded_program *loaded, int i)
 {
     const clv_op *op = loaded->program->instructions[i].op;
-    size_t bytes = op && loaded->kernels[i].run == op->def->run ? clv_op_traits_of(op)->plan_bytes : 0;
+    size_t bytes = op && loaded->kernels[i].run == op->def->run ? clv_op_traits_of(op)->precomputed_bytes : 0;
     return (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
 }
 
@@ -85,15 +84,16 @@ static clv_status allocate_calls(const clv_loaded_program *loaded, clv_loaded_ra
     size_t operands = 1, bytes = 1;
     for (int i = 0; i < program->n_instructions; i++) {
         operands += (size_t)(program->instructions[i].n_in + program->instructions[i].n_out);
-        bytes += plan_bytes(loaded, i);
+        bytes += precomputed_bytes(loaded, i);
     }
     mine->prepared_calls =
         clv_arena_alloc(loaded->arena, (size_t)program->n_instructions + 1, sizeof *mine->prepared_calls);
     mine->operands = clv_arena_alloc(loaded->arena, operands, sizeof *mine->operands);
-    mine->op_plans = clv_arena_alloc(loaded->arena, bytes, 1);
-    if (!mine->prepared_calls || !mine->operands) /* op_plans says that all are there: else the next run retries */
-        mine->op_plans = NULL;
-    return mine->op_plans ? CLV_OK : clv_fail_memory(err, "the calls of a program", operands * sizeof *mine->operands);
+    mine->precomputed = clv_arena_alloc(loaded->arena, bytes, 1);
+    if (!mine->prepared_calls || !mine->operands) /* precomputed says that all are there: else the next run retries */
+        mine->precomputed = NULL;
+    return mine->precomputed ? CLV_OK
+                             : clv_fail_memory(err, "the calls of a program", operands * sizeof *mine->operands);
 }
 
 static void make_calls(const clv_loaded_program *loaded, int rank)
@@ -101,7 +101,7 @@ static void make_calls(const clv_loaded_program *loaded, int rank)
     const clv_program *program = loaded->program;
     clv_loaded_rank *mine = clv_loaded_program_on_rank(loaded, rank);
     clv_view *operands = mine->operands;
-    char *plan = mine->op_plans;
+    char *precomputed = mine->precomputed;
     for (int i = 0; i < program->n_instructions; i++) {
         const clv_instruction *instruction = &program->instructions[i];
         clv_view *in = operands, *out = in + instruction->n_in;
@@ -113,19 +113,19 @@ static void make_calls(const clv_loaded_program *loaded, int rank)
                                                   .out = out,
                                                   .workspace = workspace_of(loaded, mine, i),
                                                   .context = &mine->context};
-        if (plan_bytes(loaded, i) > 0) {
-            mine->prepared_calls[i].plan = plan;
-            instruction->op->def->traits->plan(plan, instruction->op, in, out);
+        if (precomputed_bytes(loaded, i) > 0) {
+            mine->prepared_calls[i].precomputed = precomputed;
+            instruction->op->def->traits->precompute(precomputed, instruction->op, in, out);
         }
         operands = out + instruction->n_out;
-        plan += plan_bytes(loaded, i);
+        precomputed += precomputed_bytes(loaded, i);
     }
 }
 
 clv_status clv_prepared_calls_make(clv_loaded_program *loaded, clv_error *err)
 {
     for (int r = 0; r < loaded->n_local_ranks; r++) {
-        if (!loaded->ranks[r].op_plans)
+        if (!loaded->ranks[r].precomputed)
             CLV_TRY(allocate_calls(loaded, &loaded->ranks[r], err));
         make_calls(loaded, loaded->first_local_rank + r);
     }
@@ -137,12 +137,12 @@ clv_status clv_prepared_calls_make(clv_loaded_program *loaded, clv_error *err)
 clv_status clv_kernel_run(const clv_loaded_program *loaded, int rank, int instruction, const clv_call *call,
                           clv_error *err)
 {
-    const void *plan = clv_loaded_program_on_rank(loaded, rank)->prepared_calls[instruction].plan;
+    const void *precomputed = clv_loaded_program_on_rank(loaded, rank)->prepared_calls[instruction].precomputed;
     const char *name = loaded->program->instructions[instruction].name;
     clv_error why = {0};
     clv_status status =
-        plan ? call->op->def->traits->run_plan(plan, call, &why)
-             : clv_check_callback_status(&why, loaded->kernels[instruction].run(call, &why), "the kernel");
+        precomputed ? call->op->def->traits->run_precomputed(precomputed, call, &why)
+                    : clv_check_callback_status(&why, loaded->kernels[instruction].run(call, &why), "the kernel");
     if (status != CLV_OK)
         return clv_fail_at(err, status, rank, name, "rank %d, %s: %s", rank, name,
                            why.message[0] ? why.message : clv_status_text(status));

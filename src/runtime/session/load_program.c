@@ -1,4 +1,4 @@
-/* load_program.c - loads a program: allocates memory, registers groups, makes each rank's transfer plans. */
+/* load_program.c - loads a program: allocates memory, registers groups, prepares each rank's collectives. */
 #include "runtime/checks/guard_bytes.h"
 #include "runtime/checks/memory_check.h"
 #include "runtime/checks/nonfinite_check.h"
@@ -41,7 +41,7 @@ clv_status clv_session_add_groups(int *set, const clv_session *session, const cl
 
 void clv_loaded_program_free(clv_loaded_program *loaded)
 {
-    clv_loaded_program_unmap(loaded);
+    clv_loaded_program_release_collectives(loaded);
     for (int r = 0; loaded->ranks && r < loaded->n_local_ranks; r++) {
         clv_loaded_rank *mine = &loaded->ranks[r];
         if (mine->region)
@@ -64,7 +64,7 @@ static clv_context context_of(const clv_session *session, int i)
     return (clv_context){.device = session->devices[i],
                          .rank = session->first_local_rank + i,
                          .threads = session->options.threads_per_rank,
-                         .work = clv_rank_threads_workplace(session->team, session->first_local_rank + i),
+                         .work = clv_rank_threads_task_pool_member(session->team, session->first_local_rank + i),
                          .cancel = session->options.cancel,
                          .failed = clv_world_failure_flag(clv_rank_threads_world(session->team))};
 }
@@ -77,10 +77,10 @@ static clv_status allocate_rank(clv_loaded_program *loaded, clv_loaded_rank *min
     mine->staging = clv_arena_alloc(loaded->arena, n_groups, sizeof *mine->staging);
     mine->in_flight = clv_arena_alloc(loaded->arena, n_groups, sizeof *mine->in_flight);
     mine->views = clv_arena_alloc(loaded->arena, n_buffers, sizeof *mine->views);
-    mine->plans = clv_arena_alloc(loaded->arena, n_instructions, sizeof *mine->plans);
+    mine->collectives = clv_arena_alloc(loaded->arena, n_instructions, sizeof *mine->collectives);
     if (trace)
         mine->instruction_ns = clv_arena_alloc(loaded->arena, n_instructions, sizeof *mine->instruction_ns);
-    if (!mine->staging || !mine->in_flight || !mine->views || !mine->plans || (trace && !mine->instruction_ns))
+    if (!mine->staging || !mine->in_flight || !mine->views || !mine->collectives || (trace && !mine->instruction_ns))
         return clv_fail_memory(err, "a loaded program", n_buffers * sizeof *mine->views);
     int64_t planned = loaded->check ? clv_memory_check_plan(loaded->check)->bytes
                                     : clv_program_stage_region_bytes(program, mine->stage);
@@ -111,7 +111,7 @@ static clv_status allocate(clv_loaded_program *loaded, const clv_session *sessio
     loaded->staging_bytes = clv_arena_alloc(loaded->arena, n_groups, sizeof *loaded->staging_bytes);
     void **regions = clv_arena_alloc(loaded->arena, n, sizeof *regions);
     if (session->options.find_nonfinite)
-        loaded->minus_infinity_allowed = clv_nonfinite_allowed(program);
+        loaded->minus_infinity_allowed = clv_negative_infinity_allowed(program);
     if (!loaded->ranks || !loaded->group_set || !loaded->staging_bytes || !regions ||
         (session->options.find_nonfinite && !loaded->minus_infinity_allowed))
         return clv_fail_memory(err, "a loaded program", n * sizeof *loaded->ranks);
@@ -126,13 +126,13 @@ static clv_status allocate(clv_loaded_program *loaded, const clv_session *sessio
     return clv_session_register_memory(&loaded->window, session, regions, err);
 }
 
-/* ---- views and plans ---- */
+/* ---- views and prepared collectives ---- */
 
 /* The state that holds a buffer; NULL: the region does. */
 static clv_status find_state(clv_named_state **out, const clv_session *session, const clv_program *program, int b,
                              clv_error *err)
 {
-    const clv_buffer *root = &program->buffers[clv_program_root(program, b)];
+    const clv_buffer *root = &program->buffers[clv_program_owning_buffer(program, b)];
     *out = NULL;
     return root->kind == CLV_BUFFER_STATE ? clv_session_find_state(out, session, root->name, err) : CLV_OK;
 }
@@ -142,7 +142,7 @@ static clv_status make_views(const clv_session *session, clv_loaded_program *loa
 {
     const clv_program *program = loaded->program;
     for (int b = 0; b < program->n_buffers; b++) {
-        int root = clv_program_root(program, b);
+        int root = clv_program_owning_buffer(program, b);
         clv_named_state *state;
         CLV_TRY(find_state(&state, session, program, b, err));
         int64_t offset =
@@ -182,8 +182,8 @@ static bool has_same_offset_everywhere(const clv_program *program, int b)
 }
 
 /* Plans a rank's collective; shards: scratch for two per rank. */
-static clv_status make_plan(const clv_session *session, clv_loaded_program *loaded, int rank, int i, clv_shard *shards,
-                            clv_error *err)
+static clv_status prepare_collective(const clv_session *session, clv_loaded_program *loaded, int rank, int i,
+                                     clv_shard *shards, clv_error *err)
 {
     const clv_program *program = loaded->program;
     const clv_instruction *instruction = &program->instructions[i];
@@ -213,13 +213,13 @@ static clv_status make_plan(const clv_session *session, clv_loaded_program *load
     if (!has_same_offset_everywhere(program, instruction->in[0]) ||
         !has_same_offset_everywhere(program, instruction->out[0]))
         transfer.in_window = transfer.out_window = NULL; /* offsets differ: ranks exchange addresses */
-    CLV_TRY(loaded->transport->prepare(&mine->plans[i], comm, &transfer, &staging, err));
+    CLV_TRY(loaded->transport->prepare(&mine->collectives[i], comm, &transfer, &staging, err));
     int64_t *most = &loaded->staging_bytes[clv_staging_slot(instruction)];
     *most = staging > *most ? staging : *most;
     return CLV_OK;
 }
 
-static clv_status make_plans(const clv_session *session, clv_loaded_program *loaded, clv_error *err)
+static clv_status prepare_collectives(const clv_session *session, clv_loaded_program *loaded, clv_error *err)
 {
     CLV_FREED clv_shard *shards = malloc(2 * (size_t)session->n_ranks * sizeof *shards);
     if (!shards)
@@ -228,7 +228,7 @@ static clv_status make_plans(const clv_session *session, clv_loaded_program *loa
         for (int i = 0; i < loaded->program->n_instructions; i++)
             if (loaded->program->instructions[i].group >= 0 &&
                 clv_stages_have(loaded->program->instructions[i].stages, clv_loaded_program_on_rank(loaded, r)->stage))
-                CLV_TRY(make_plan(session, loaded, r, i, shards, err));
+                CLV_TRY(prepare_collective(session, loaded, r, i, shards, err));
     return CLV_OK;
 }
 
@@ -247,7 +247,7 @@ static clv_status map(clv_session *session, clv_loaded_program *loaded, clv_erro
     if (!loaded->kernels)
         CLV_TRY(clv_kernels_select(loaded, err));
     CLV_TRY(clv_prepared_calls_make(loaded, err));
-    clv_status status = make_plans(session, loaded, err);
+    clv_status status = prepare_collectives(session, loaded, err);
     for (int r = 0; status == CLV_OK && r < loaded->n_local_ranks; r++) {
         for (int s = 0; status == CLV_OK && s <= loaded->program->n_groups; s++)
             status = allocate_staging(&loaded->ranks[r].staging[s], loaded->staging_bytes[s], "a rank's staging", err);
@@ -255,7 +255,7 @@ static clv_status map(clv_session *session, clv_loaded_program *loaded, clv_erro
             status = allocate_staging(&loaded->ranks[r].host, loaded->host_bytes, "a rank's ops on the host", err);
     }
     if (status != CLV_OK)
-        clv_loaded_program_unmap(loaded);
+        clv_loaded_program_release_collectives(loaded);
     loaded->mapped = status == CLV_OK;
     return status;
 }
@@ -335,7 +335,7 @@ static clv_status load_new(clv_loaded_program **out, clv_session *session, const
 clv_status clv_session_find_or_load(clv_loaded_program **out, clv_session *session, const clv_program *program,
                                     clv_error *err)
 {
-    if (clv_session_failed(session))
+    if (clv_session_has_failed(session))
         return clv_rank_threads_run(session->team, NULL, NULL, err);
     for (int i = 0; i < session->n_loaded; i++)
         if (session->loaded[i]->program == program) {

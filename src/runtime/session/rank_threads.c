@@ -83,7 +83,7 @@ static int spin(const clv_rank_threads *team, _Atomic uint32_t *word, uint32_t s
         for (int i = 0; i < LOOKS; i++) {
             if (seen(word, stamp))
                 return 1;
-            if (clv_task_pool_steal(place, NULL))
+            if (clv_task_pool_steal_and_run(place, NULL))
                 begun = clv_now_ns(); /* restart the time */
             else if (yields)
                 sched_yield();
@@ -117,7 +117,7 @@ static void wait_for_work(const member *m, uint32_t stamp)
 {
     enum { SLICE = 1000000000 };
     clv_rank_threads *team = m->team;
-    const clv_task_pool_member place = clv_rank_threads_workplace(team, m->rank);
+    const clv_task_pool_member place = clv_rank_threads_task_pool_member(team, m->rank);
 
     int64_t ns = READY_NS;
 
@@ -227,13 +227,13 @@ static int wait_done(clv_rank_threads *team, const watch *w)
     if (team->spare_cores > 0 && spin(team, &team->done, team->stamp, AWAKE_NS, (clv_task_pool_member){0}))
         return 1;
     while (!clv_stamp_wait(&team->done, team->stamp, SLICE_NS)) {
-        if (w->on && !timed && !clv_world_failed(team->world, NULL)) {
+        if (w->on && !timed && !clv_world_has_failed(team->world, NULL)) {
             look_for_stuck(team, w);
             if (team->stuck)
                 return 0;
             continue;
         }
-        if (!timed && clv_world_failed(team->world, NULL)) {
+        if (!timed && clv_world_has_failed(team->world, NULL)) {
             deadline = clv_deadline_after(team->timeout_ns);
             timed = true;
         }
@@ -272,7 +272,7 @@ static clv_status fail_stuck(clv_rank_threads *team, clv_error *err)
         one = one < 0 ? rank : one;
         print_rank(ranks, sizeof ranks, rank);
     }
-    clv_world_failed(team->world, &first);
+    clv_world_has_failed(team->world, &first);
     if (team->stuck_first)
         return clv_fail_at(err, CLV_ETIMEOUT, first.rank, first.op, "%s", first.message);
     return clv_fail_at(err, CLV_ETIMEOUT, one, first.op,
@@ -285,7 +285,7 @@ static clv_status first_failure(const clv_rank_threads *team, clv_error *err)
 {
     clv_error first = {0};
 
-    clv_world_failed(team->world, &first);
+    clv_world_has_failed(team->world, &first);
     bool is_here = first.rank >= team->first_local_rank && first.rank < team->first_local_rank + team->n_local_ranks;
     const member *m = is_here ? &team->members[first.rank - team->first_local_rank] : NULL;
     if (m && m->status != CLV_OK) {
@@ -306,14 +306,14 @@ static clv_status run(clv_rank_threads *team, clv_rank_fn *fn, void *arg, const 
     CLV_TRY(check_process(team, err));
     if (team->stuck)
         return fail_stuck(team, err);
-    if (clv_world_failed(team->world, NULL))
+    if (clv_world_has_failed(team->world, NULL))
         return first_failure(team, err);
     dispatch(team, fn, arg);
     if (!wait_done(team, w)) {
         team->stuck = 1;
         return fail_stuck(team, err);
     }
-    return clv_world_failed(team->world, NULL) ? first_failure(team, err) : CLV_OK;
+    return clv_world_has_failed(team->world, NULL) ? first_failure(team, err) : CLV_OK;
 }
 
 clv_status clv_rank_threads_run(clv_rank_threads *team, clv_rank_fn *fn, void *arg, clv_error *err)
@@ -524,7 +524,7 @@ clv_status clv_rank_threads_new(clv_rank_threads **out, int ranks, const clv_ran
     team->threads_per_rank = options->threads_per_rank ? options->threads_per_rank : 1;
     int cores = options->links && options->links->cores ? options->links->cores : clv_usable_cpus();
     team->spare_cores = cores - n * team->threads_per_rank;
-    team->timeout_ns = clv_timeout_ns(options->timeout_ms);
+    team->timeout_ns = clv_timeout_ms_to_ns(options->timeout_ms);
     team->members = clv_cache_line_alloc((size_t)n, sizeof *team->members);
     if (n > 1 && team->spare_cores >= 0)
         team->pool = clv_task_pool_new(n);
@@ -580,7 +580,7 @@ clv_world *clv_rank_threads_world(clv_rank_threads *team)
     return team->world;
 }
 
-clv_task_pool_member clv_rank_threads_workplace(const clv_rank_threads *team, int rank)
+clv_task_pool_member clv_rank_threads_task_pool_member(const clv_rank_threads *team, int rank)
 {
     return (clv_task_pool_member){team->pool, rank - team->first_local_rank};
 }

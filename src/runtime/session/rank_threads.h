@@ -56,6 +56,6 @@ bool clv_rank_threads_has_returned(const clv_rank_threads *team, int i);
 /* The team's world, for registering group sets between runs. */
 clv_world *clv_rank_threads_world(clv_rank_threads *team);
 /* The rank's place in the work-stealing pool; none if there are more threads than cores. */
-clv_task_pool_member clv_rank_threads_workplace(const clv_rank_threads *team, int rank);
+clv_task_pool_member clv_rank_threads_task_pool_member(const clv_rank_threads *team, int rank);
 /* Whether the ranks are pinned to cores. */
 int clv_rank_threads_are_pinned(const clv_rank_threads *team);

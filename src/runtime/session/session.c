@@ -90,7 +90,7 @@ clv_status clv_session_new_with_links(clv_session **out, const clv_mesh *mesh, c
     const clv_device_backend *backend;
     CLV_TRY(clv_device_find(&backend, o->device, err));
     CLV_TRY(check_device(backend, o, err));
-    CLV_TRY(clv_gemm_prepare(err));
+    CLV_TRY(clv_gemm_jit_compile(err));
     clv_session *session = calloc(1, sizeof *session);
     if (!session)
         return clv_fail_memory(err, "a session", sizeof *session);
@@ -161,7 +161,7 @@ int64_t clv_session_rank_bytes(const clv_session *session)
         int64_t bytes = 0;
         for (int s = 0; s < session->n_states; s++)
             if (clv_layout_has_rank(&session->states[s].layout, &session->mesh, r))
-                bytes += clv_shard_bytes(&session->states[s].type, &session->states[s].layout);
+                bytes += clv_largest_shard_bytes(&session->states[s].type, &session->states[s].layout);
         for (int i = 0; i < session->n_loaded; i++) {
             const clv_program *program = session->loaded[i]->program;
             bytes += clv_program_stage_region_bytes(program, clv_program_stage_of(program, r));
@@ -186,17 +186,17 @@ clv_status clv_session_load(clv_session *session, const clv_program *program, cl
     CLV_TRY(clv_require(session && program, __func__, "a session and a program", err));
     clv_loaded_program *loaded;
     clv_error why = {.rank = -1};
-    CLV_TRY(clv_session_acquire(session, __func__, err));
+    CLV_TRY(clv_session_try_lock(session, __func__, err));
     clv_status status = check_cancelled(session, &why);
     if (status == CLV_OK)
         status = clv_session_find_or_load(&loaded, session, program, &why);
-    clv_session_release(session);
+    clv_session_unlock(session);
     return clv_session_finish_call(session, __func__, status, &why, err);
 }
 
 void clv_session_unload(clv_session *session, const clv_program *program)
 {
-    if (!session || !program || clv_session_acquire(session, __func__, NULL) != CLV_OK)
+    if (!session || !program || clv_session_try_lock(session, __func__, NULL) != CLV_OK)
         return;
     int kept = 0;
     clv_world_copy_names(clv_rank_threads_world(session->team));
@@ -210,7 +210,7 @@ void clv_session_unload(clv_session *session, const clv_program *program)
             clv_trace_recorder_forget(session->tracer, program);
     }
     session->n_loaded = kept;
-    clv_session_release(session);
+    clv_session_unlock(session);
 }
 
 /* ---- running ---- */
@@ -363,9 +363,9 @@ clv_status clv_session_run_boxes(clv_session *session, const clv_program *progra
 {
     clv_error why = {.rank = -1};
     CLV_TRY(clv_require(session && program && given, __func__, "a session, a program and a run", err));
-    CLV_TRY(clv_session_acquire(session, __func__, err));
+    CLV_TRY(clv_session_try_lock(session, __func__, err));
     clv_status status = check_and_run(session, program, given, &why);
-    clv_session_release(session);
+    clv_session_unlock(session);
     return clv_session_finish_call(session, __func__, status, &why, err);
 }
 
@@ -386,11 +386,11 @@ clv_status clv_session_fetch_output(clv_session *session, const clv_program *pro
     const clv_run asked = {.size = sizeof asked, .n_outputs = 1, .outputs = &binding};
     clv_loaded_program *loaded;
     clv_error why = {.rank = -1};
-    CLV_TRY(clv_session_acquire(session, call, err));
+    CLV_TRY(clv_session_try_lock(session, call, err));
     clv_status status = clv_session_find_or_load(&loaded, session, program, &why);
     if (status == CLV_OK)
         status = fetch_outputs(&(run_job){.session = session, .loaded = loaded, .run = &asked}, &why);
-    clv_session_release(session);
+    clv_session_unlock(session);
     return clv_session_finish_call(session, call, status, &why, err);
 }
 
@@ -412,7 +412,7 @@ double clv_session_instruction_seconds(const clv_session *session, const clv_pro
 clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, clv_error *err)
 {
     CLV_TRY(clv_require(session != NULL, __func__, "a session", err));
-    CLV_TRY(clv_session_acquire(session, __func__, err));
+    CLV_TRY(clv_session_try_lock(session, __func__, err));
     for (int l = 0; l < session->n_loaded; l++) {
         clv_loaded_program *loaded = session->loaded[l];
         loaded->runs = 0;
@@ -430,6 +430,6 @@ clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, 
         stats.fallback_bytes += session->times[r].fallback_bytes;
     }
     memset(session->times, 0, (size_t)session->n_local_ranks * sizeof *session->times);
-    clv_session_release(session);
+    clv_session_unlock(session);
     return out ? clv_struct_copy_out(out, sizeof stats, sizeof stats, &stats, __func__, err) : CLV_OK;
 }

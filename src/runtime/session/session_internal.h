@@ -25,8 +25,8 @@ typedef struct clv_named_state {
 
 /* Memory that a late rank may still use after a failure; a session has at most one. */
 typedef struct clv_abandoned_exchange {
-    clv_plan **plans; /* [n_local_ranks] */
-    void **staging;   /* [n_local_ranks] */
+    clv_prepared_collective **collectives; /* [n_local_ranks] */
+    void **staging;                        /* [n_local_ranks] */
     void *scratch;
     clv_named_state state;
 } clv_abandoned_exchange;
@@ -58,17 +58,17 @@ struct clv_session {
 /* ---- session_status.c ---- */
 
 /* Try-lock: CLV_EINVAL if another call uses the session. */
-clv_status clv_session_acquire(const clv_session *session, const char *call, clv_error *err);
-void clv_session_release(const clv_session *session);
+clv_status clv_session_try_lock(const clv_session *session, const char *call, clv_error *err);
+void clv_session_unlock(const clv_session *session);
 
-bool clv_session_failed(const clv_session *session);
+bool clv_session_has_failed(const clv_session *session);
 
 /* ---- session_state.c ---- */
 
 clv_status clv_session_find_state(clv_named_state **out, const clv_session *session, const char *name, clv_error *err);
 
 /* Creates the states that a program names and the session lacks, and reshards the others to the program's layouts.
- * Moved state unmaps loaded programs. */
+ * Where state moves, loaded programs discard views and prepared collectives. */
 clv_status clv_session_prepare_states(clv_session *session, const clv_program *program, clv_error *err);
 void clv_session_free_states(clv_session *session);
 /* Makes a state with memory for the largest shard on every local rank, or only on those that are first replicas. */

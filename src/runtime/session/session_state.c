@@ -22,7 +22,7 @@ clv_status clv_session_find_state(clv_named_state **out, const clv_session *sess
     if (*out)
         return CLV_OK;
     clv_error why = {.rank = -1};
-    if (clv_session_failed(session) &&
+    if (clv_session_has_failed(session) &&
         clv_rank_threads_run(session->team, NULL, NULL, &why) != CLV_OK) /* which may be why it is missing */
         return clv_fail_at(err, why.code, why.rank, why.op, "there is no state named '%.100s', after a failure: %.300s",
                            name, why.message);
@@ -73,7 +73,7 @@ clv_status clv_session_allocate_state(clv_named_state *out, const clv_session *s
                                       const clv_type *type, const clv_layout *layout, bool first_replicas,
                                       clv_error *err)
 {
-    int64_t planned = clv_shard_bytes(type, layout), guard = guard_bytes_of(session);
+    int64_t planned = clv_largest_shard_bytes(type, layout), guard = guard_bytes_of(session);
     size_t bytes = planned > 0 || guard > 0 ? (size_t)(planned + 2 * guard) : CLV_BUFFER_ALIGN;
     *out = (clv_named_state){.name = strdup(name), .type = *type, .layout = *layout};
     out->data = calloc((size_t)session->n_local_ranks, sizeof *out->data);
@@ -155,7 +155,7 @@ clv_status clv_session_fill_state(const clv_session *session, const clv_named_st
     void *data = state->data[rank - session->first_local_rank];
     if (!data) /* it is on other pipeline stages */
         return CLV_OK;
-    int64_t bytes = clv_shard_bytes(&state->type, &state->layout);
+    int64_t bytes = clv_largest_shard_bytes(&state->type, &state->layout);
     if (device->backend->is_host)
         return fill_shard(session, state, from, rank, data, err);
     CLV_FREED void *host = clv_staging_alloc(bytes > 0 ? bytes : 1);
@@ -180,7 +180,7 @@ static clv_status init_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
 /* Frees a state that could not be filled; after a failure a late rank may still use it, so it is abandoned. */
 static void drop_state(const clv_session *session, clv_named_state *state)
 {
-    if (clv_session_failed(session))
+    if (clv_session_has_failed(session))
         session->abandoned->state = *state;
     else
         free_state(session, state);
@@ -273,7 +273,7 @@ static clv_status prepare_state(clv_session *session, const clv_buffer *buffer, 
     if (clv_layout_equal(&state->layout, &buffer->layout))
         return CLV_OK;
     for (int i = 0; i < session->n_loaded; i++)
-        clv_loaded_program_unmap(session->loaded[i]);
+        clv_loaded_program_release_collectives(session->loaded[i]);
     return move_state(session, state, &buffer->layout, err);
 }
 
@@ -306,11 +306,11 @@ static clv_status read_state(const clv_session *session, const char *name, const
     CLV_TRY(clv_session_find_state(&state, session, name, err));
     CLV_TRY(check_box(&asked, state, box, err));
     /* after a failure only what this process holds can be read */
-    if (!clv_session_shares_memory(session) && !clv_session_failed(session))
+    if (!clv_session_shares_memory(session) && !clv_session_has_failed(session))
         return clv_session_fetch(session, clv_hash_text(name), state, session->devices, &asked, out, err);
     clv_error first = {0}, why = {0};
     clv_status status = clv_session_copy_local(session, state, session->devices, &asked, out, &why);
-    if (status == CLV_EPEER && clv_world_failed(clv_rank_threads_world(session->team), &first))
+    if (status == CLV_EPEER && clv_world_has_failed(clv_rank_threads_world(session->team), &first))
         return clv_fail_at(err, status, first.rank, first.op, "%.200s, which cannot be read after a failure: %.280s",
                            why.message, first.message);
     if (err && status != CLV_OK)
@@ -323,9 +323,9 @@ clv_status clv_session_read(const clv_session *session, const char *name, const 
 {
     CLV_TRY(clv_require(session && name && out, __func__, "a session, a name and out", err));
     clv_error why = {.rank = -1};
-    CLV_TRY(clv_session_acquire(session, __func__, err));
+    CLV_TRY(clv_session_try_lock(session, __func__, err));
     clv_status status = read_state(session, name, box, out, &why);
-    clv_session_release(session);
+    clv_session_unlock(session);
     return clv_session_finish_call(session, __func__, status, &why, err);
 }
 
@@ -369,8 +369,8 @@ clv_status clv_session_write(clv_session *session, const char *name, const clv_s
 {
     CLV_TRY(clv_require(session && name && in, __func__, "a session, a name and in", err));
     clv_error why = {.rank = -1};
-    CLV_TRY(clv_session_acquire(session, __func__, err));
+    CLV_TRY(clv_session_try_lock(session, __func__, err));
     clv_status status = write_state(session, name, box, in, &why);
-    clv_session_release(session);
+    clv_session_unlock(session);
     return clv_session_finish_call(session, __func__, status, &why, err);
 }

@@ -1,10 +1,11 @@
-/* session_status.c - facts of a session: its lock, whether it failed, which ranks are in this process. */
+/* session_status.c - locks a session for one call at a time; says whether it failed, and which ranks this process
+ * has. */
 #include <stdatomic.h>
 
 #include "runtime/multi_process/multi_process.h"
 #include "runtime/session/session_internal.h"
 
-clv_status clv_session_acquire(const clv_session *session, const char *call, clv_error *err)
+clv_status clv_session_try_lock(const clv_session *session, const char *call, clv_error *err)
 {
     if (atomic_exchange_explicit(session->in_use, 1, memory_order_acquire) == 0)
         return CLV_OK;
@@ -14,14 +15,14 @@ clv_status clv_session_acquire(const clv_session *session, const char *call, clv
                     call);
 }
 
-void clv_session_release(const clv_session *session)
+void clv_session_unlock(const clv_session *session)
 {
     atomic_store_explicit(session->in_use, 0, memory_order_release);
 }
 
-bool clv_session_failed(const clv_session *session)
+bool clv_session_has_failed(const clv_session *session)
 {
-    return session->team && clv_world_failed(clv_rank_threads_world(session->team), NULL);
+    return session->team && clv_world_has_failed(clv_rank_threads_world(session->team), NULL);
 }
 
 bool clv_session_is_multi_process(const clv_session *session)
@@ -36,7 +37,7 @@ bool clv_session_is_root(const clv_session *session)
 
 bool clv_session_rank_is_process_leader(const clv_session *session, int rank)
 {
-    return clv_world_is_process_root(clv_rank_threads_world(session->team), rank);
+    return clv_world_is_process_leader(clv_rank_threads_world(session->team), rank);
 }
 
 void clv_session_local_ranks(const clv_session *session, int *first, int *last)

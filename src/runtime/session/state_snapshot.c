@@ -53,9 +53,9 @@ static clv_status reload_rank(const rank_task *task, int rank, clv_error *err)
 clv_status clv_session_reload_local(clv_session *session, clv_state_source *source, void *source_arg, clv_error *err)
 {
     const rank_task task = {.session = session, .run = reload_rank, .from = {source, source_arg, NULL, NULL}};
-    CLV_TRY(clv_session_acquire(session, "clv_session_reload", err));
+    CLV_TRY(clv_session_try_lock(session, "clv_session_reload", err));
     clv_status status = run_task(task, "the values of state", err);
-    clv_session_release(session);
+    clv_session_unlock(session);
     return status;
 }
 
@@ -71,7 +71,7 @@ static clv_status check_available_memory(const clv_session *session, clv_state_f
         int first = session->first_local_rank;
         for (int r = first; wants(arg, state->name) && r < first + session->n_local_ranks; r++)
             if (clv_rank_is_first_replica(&state->layout, &session->mesh, state->type.shape, r))
-                bytes += clv_shard_bytes(&state->type, &state->layout);
+                bytes += clv_largest_shard_bytes(&state->type, &state->layout);
     }
     return available < 0 || bytes <= available ? CLV_OK : clv_fail_memory(err, "a copy of state", (size_t)bytes);
 }
@@ -133,14 +133,14 @@ clv_status clv_session_snapshot(clv_session **out, const clv_session *session, c
                                 clv_error *err)
 {
     clv_session *snapshot = NULL;
-    CLV_TRY(clv_session_acquire(session, __func__, err));
+    CLV_TRY(clv_session_try_lock(session, __func__, err));
     clv_status status = new_snapshot(&snapshot, session, err);
     if (status == CLV_OK)
         status = make_states(snapshot, session, wants, arg, err);
     const rank_task task = {.session = session, .run = copy_rank, .snapshot = snapshot};
     if (status == CLV_OK)
         status = run_task(task, "a copy of state", err);
-    clv_session_release(session);
+    clv_session_unlock(session);
     if (status == CLV_OK)
         *out = snapshot;
     else

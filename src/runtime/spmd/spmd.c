@@ -30,7 +30,7 @@ static clv_status add_group(clv_spmd_context *context, clv_spmd_group_set *group
         return CLV_OK;
     CLV_TRY(clv_grow(&context->groups, &context->groups_capacity, context->n_groups + 1, sizeof *group,
                      "the groups of a function", err));
-    CLV_TRY(clv_session_add_groups(&group->set, context->session, group->axes, group->n, 0, err));
+    CLV_TRY(clv_session_add_groups(&group->group_set, context->session, group->axes, group->n, 0, err));
     context->groups[context->n_groups++] = *group;
     return CLV_OK;
 }
@@ -186,7 +186,7 @@ static clv_status run_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
     }
     clv_error why = {.rank = -1};
     clv_status status = clv_check_callback_status(&why, job->function(job->arg, spmd, in, out, &why), "the function");
-    if (status == CLV_OK && clv_session_failed(session)) /* the caller may have returned, and freed its memory */
+    if (status == CLV_OK && clv_session_has_failed(session)) /* the caller may have returned, and freed its memory */
         return CLV_EPEER;
     if (status == CLV_OK)
         return finish_outputs(job, spmd, out, err);
@@ -263,7 +263,7 @@ static void free_job(clv_spmd_context *context)
 static clv_status run(clv_session *session, const clv_spmd_invocation *given, const clv_spmd_options *options,
                       clv_error *err)
 {
-    if (clv_session_failed(session))
+    if (clv_session_has_failed(session))
         return clv_rank_threads_run(session->team, NULL, NULL, err);
     if (clv_cancel_requested(session->options.cancel))
         return clv_fail(err, CLV_ECANCELLED, "cancelled before it began");
@@ -286,7 +286,7 @@ static clv_status run(clv_session *session, const clv_spmd_invocation *given, co
         status = clv_rank_threads_run_user_function(session->team, run_rank, job, session->options.cancel, err);
     if (status == CLV_OK && !clv_session_shares_memory(session))
         status = fetch_outputs(job, err);
-    if (!clv_session_failed(session)) /* else a late rank may use them: they stay until the session is freed */
+    if (!clv_session_has_failed(session)) /* else a late rank may use them: they stay until the session is freed */
         free_job(session->spmd);
     return status;
 }
@@ -313,8 +313,8 @@ clv_status clv_spmd_run(clv_session *session, clv_spmd_function *function, void 
                                      .inputs = inputs,
                                      .outputs = outputs};
     clv_error why = {.rank = -1};
-    CLV_TRY(clv_session_acquire(session, __func__, err));
+    CLV_TRY(clv_session_try_lock(session, __func__, err));
     clv_status status = run(session, &job, &o, &why);
-    clv_session_release(session);
+    clv_session_unlock(session);
     return clv_session_finish_call(session, __func__, status, &why, err);
 }

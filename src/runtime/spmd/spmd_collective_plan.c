@@ -335,7 +335,7 @@ static char *cache_key(const clv_spmd_request *q, const clv_mesh *mesh)
 
 static void free_call(const clv_spmd *spmd, clv_spmd_cached_collective *call)
 {
-    spmd->context->session->transport->release(call->plan);
+    spmd->context->session->transport->release(call->prepared);
     free(call->owned_source_ranks);
     free(call->text);
     free(call->what);
@@ -352,12 +352,12 @@ void clv_spmd_free_cached_collectives(clv_spmd *spmd)
     free(spmd->called);
 }
 
-static clv_status make_plan(clv_spmd_cached_collective *call, clv_spmd *spmd, const clv_spmd_request *q,
-                            const clv_spmd_group_set *set, clv_shard *shards, clv_error *err)
+static clv_status prepare_collective(clv_spmd_cached_collective *call, clv_spmd *spmd, const clv_spmd_request *q,
+                                     const clv_spmd_group_set *group_set, clv_shard *shards, clv_error *err)
 {
     const clv_session *session = spmd->context->session;
     const clv_mesh *mesh = &session->mesh;
-    const clv_group *group = clv_comm_group(spmd->comm, set->set);
+    const clv_group *group = clv_comm_group(spmd->comm, group_set->group_set);
     clv_shard *out = shards + group->n;
     int64_t staging = 0;
     for (int m = 0; m < group->n; m++) {
@@ -372,19 +372,19 @@ static clv_status make_plan(clv_spmd_cached_collective *call, clv_spmd *spmd, co
         find_runs(&parts, shards, out, q, group);
     CLV_TRY(check_cover(q, &parts, mesh, group->me, err));
     call->info = (clv_collective){.kind = clv_step_name(q->kind),
-                                  .n_axes = set->n,
+                                  .n_axes = group_set->n,
                                   .bytes = bytes_of(call, q, spmd, group->n),
                                   .from = q->in->layout,
                                   .to = call->layout,
                                   .type = q->in->type};
-    memcpy(call->info.axes, set->axes, (size_t)set->n * sizeof *set->axes);
+    memcpy(call->info.axes, group_set->axes, (size_t)group_set->n * sizeof *group_set->axes);
     clv_transfer transfer = {.what = call->what,
                              .tag = call->hash,
                              .group = group,
                              .dtype = q->in->type.dtype,
                              .reduction = parts.reduces ? q->reduction : CLV_REDUCTION_NONE,
                              .parts = parts};
-    CLV_TRY(session->transport->prepare(&call->plan, spmd->comm, &transfer, &staging, err));
+    CLV_TRY(session->transport->prepare(&call->prepared, spmd->comm, &transfer, &staging, err));
     if (staging > spmd->staging_bytes) {
         void *more = clv_staging_alloc(staging);
         if (!more)
@@ -400,20 +400,20 @@ static clv_status make_plan(clv_spmd_cached_collective *call, clv_spmd *spmd, co
 static clv_status plan_collective(clv_spmd_cached_collective *call, clv_spmd *spmd, const clv_spmd_request *q,
                                   clv_shard *shards, clv_error *err)
 {
-    const clv_spmd_group_set *set;
+    const clv_spmd_group_set *group_set;
     snprintf(call->what, WHAT_BYTES, "%.*s", (int)(strrchr(call->text, '\'') + 1 - call->text), call->text);
-    CLV_TRY(clv_spmd_parse_group_set(&set, spmd, q->axes, err));
+    CLV_TRY(clv_spmd_parse_group_set(&group_set, spmd, q->axes, err));
     if (q->kind == CLV_STEP_PERMUTE)
-        CLV_TRY(check_pairs(q, (int)size_of(set), err));
-    CLV_TRY(find_layout(&call->layout, q, &spmd->context->session->mesh, set, err));
+        CLV_TRY(check_pairs(q, (int)size_of(group_set), err));
+    CLV_TRY(find_layout(&call->layout, q, &spmd->context->session->mesh, group_set, err));
     if (q->kind == CLV_STEP_PERMUTE)
-        CLV_TRY(find_source_ranks(call, q, spmd, set, err));
-    call->zeros = q->kind == CLV_STEP_PERMUTE && source_of(q, clv_comm_group(spmd->comm, set->set)->me) < 0;
-    return make_plan(call, spmd, q, set, shards, err);
+        CLV_TRY(find_source_ranks(call, q, spmd, group_set, err));
+    call->zeros = q->kind == CLV_STEP_PERMUTE && source_of(q, clv_comm_group(spmd->comm, group_set->group_set)->me) < 0;
+    return prepare_collective(call, spmd, q, group_set, shards, err);
 }
 
-clv_status clv_spmd_plan_collective(clv_spmd_cached_collective **out, clv_spmd *spmd, const clv_spmd_request *q,
-                                    clv_error *err)
+clv_status clv_spmd_find_or_plan_collective(clv_spmd_cached_collective **out, clv_spmd *spmd, const clv_spmd_request *q,
+                                            clv_error *err)
 {
     char *text = cache_key(q, &spmd->context->session->mesh);
     if (!text)

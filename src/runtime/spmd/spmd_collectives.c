@@ -48,7 +48,7 @@ void clv_spmd_free(clv_spmd *spmd, clv_local_tensor *local)
 {
     if (!spmd || !local || !local->data)
         return;
-    for (clv_spmd_allocation *block = spmd->blocks; block && !clv_session_failed(spmd->context->session);
+    for (clv_spmd_allocation *block = spmd->blocks; block && !clv_session_has_failed(spmd->context->session);
          block = block->next)
         if ((char *)block + CLV_BUFFER_ALIGN == local->data) {
             *block->before = block->next;
@@ -102,15 +102,15 @@ static clv_status run(clv_local_tensor *out, const clv_spmd_cached_collective **
     clv_spmd_cached_collective *call;
     if (clv_cancel_requested(spmd->context->session->options.cancel))
         return clv_fail(err, CLV_ECANCELLED, "the run was cancelled before %s", q->name);
-    CLV_TRY(clv_spmd_plan_collective(&call, spmd, q, err));
+    CLV_TRY(clv_spmd_find_or_plan_collective(&call, spmd, q, err));
     clv_local_tensor result = {
         .type = q->in->type, .layout = call->layout, .shard = call->shard, .source_ranks = call->source_ranks};
     CLV_TRY(clv_spmd_allocate(&result, spmd, call->zeros, err));
-    call->plan->in = q->in->data;
-    call->plan->out = result.data;
-    CLV_TRY(transport->start(call->plan, spmd->staging, err));
-    CLV_TRY(transport->wait(call->plan, CLV_WAIT_OUTPUT_READY, err));
-    CLV_TRY(transport->wait(call->plan, CLV_WAIT_INPUT_REUSABLE, err));
+    call->prepared->in = q->in->data;
+    call->prepared->out = result.data;
+    CLV_TRY(transport->start(call->prepared, spmd->staging, err));
+    CLV_TRY(transport->wait(call->prepared, CLV_WAIT_OUTPUT_READY, err));
+    CLV_TRY(transport->wait(call->prepared, CLV_WAIT_INPUT_REUSABLE, err));
     *out = result;
     *made = call;
     return CLV_OK;
@@ -285,10 +285,10 @@ const clv_mesh *clv_spmd_mesh(const clv_spmd *spmd)
 
 clv_status clv_spmd_group(int *size, int *index, clv_spmd *spmd, const char *axes, clv_error *err)
 {
-    const clv_spmd_group_set *set;
+    const clv_spmd_group_set *group_set;
     CLV_TRY(clv_require(spmd && axes, __func__, "a communicator and axes", err));
-    CLV_TRY(clv_spmd_parse_group_set(&set, spmd, axes, err));
-    const clv_group *group = clv_comm_group(spmd->comm, set->set);
+    CLV_TRY(clv_spmd_parse_group_set(&group_set, spmd, axes, err));
+    const clv_group *group = clv_comm_group(spmd->comm, group_set->group_set);
     if (size)
         *size = group->n;
     if (index)

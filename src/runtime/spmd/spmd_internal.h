@@ -8,7 +8,7 @@
 typedef struct clv_spmd_group_set {
     int n;
     clv_subaxis axes[CLV_MAX_SUBAXES]; /* as layouts have partial ones: in the mesh's order */
-    int set;                           /* group set of the world */
+    int group_set;                     /* group set of the world */
 } clv_spmd_group_set;
 
 /* A planned collective of a rank. Lives as long as the session, as other ranks name it in messages. */
@@ -17,7 +17,7 @@ typedef struct clv_spmd_cached_collective {
     uint64_t hash; /* of text */
     char *text;    /* the cache key: everything that the plan depends on */
     char *what;    /* beginning of the text, for messages */
-    clv_plan *plan;
+    clv_prepared_collective *prepared;
     clv_layout layout; /* of the result, as are shard and source_ranks */
     clv_shard shard;
     const int *source_ranks;
@@ -93,8 +93,8 @@ clv_spmd_group_set *clv_spmd_find_group_set(const clv_spmd_context *context, con
 clv_status clv_spmd_parse_group_set(const clv_spmd_group_set **out, const clv_spmd *spmd, const char *axes,
                                     clv_error *err);
 /* Returns the planned collective from the cache, or plans it. */
-clv_status clv_spmd_plan_collective(clv_spmd_cached_collective **out, clv_spmd *spmd, const clv_spmd_request *q,
-                                    clv_error *err);
+clv_status clv_spmd_find_or_plan_collective(clv_spmd_cached_collective **out, clv_spmd *spmd, const clv_spmd_request *q,
+                                            clv_error *err);
 void clv_spmd_free_cached_collectives(clv_spmd *spmd);
 
 /* ---- spmd_collectives.c ---- */

@@ -1,5 +1,5 @@
 /* byte_level.c - ByteLevel normalizer, pre-tokenizer and decoder; GPT-2's bytes_to_unicode mapping. */
-#include "tokens/pre_tokenizers/known_patterns.h"
+#include "tokens/pre_tokenizers/pattern_fast_paths.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
 /* Bytes that are not mapped to themselves, and the first of their characters. */
@@ -104,7 +104,7 @@ static clv_status decode_byte_level(clv_token_texts *all, const void *options, c
     char *valid = clv_utf8_repair(&size, bytes.text, bytes.size);
     if (!valid)
         return clv_fail_memory(err, "a text", bytes.size);
-    clv_token_texts_clear(all);
+    clv_token_texts_free(all);
     all->item[0] = (clv_text_buffer){.text = valid, .size = size, .capacity = (int64_t)size + 1};
     all->n = 1;
     return CLV_OK;

@@ -1,23 +1,23 @@
 /* pattern_split.c - Split, CharDelimiterSplit and FixedLength pre-tokenizers. */
 #include "tokens/pre_tokenizers/delimiter_behavior.h"
-#include "tokens/pre_tokenizers/known_patterns.h"
+#include "tokens/pre_tokenizers/pattern_fast_paths.h"
 #include "tokens/tokenizer/tokenizer_components.h"
 
 /* ---- Split ---- */
 
 /* Either known or regex is set. */
 typedef struct split_options {
-    const clv_known_pattern *known;
+    const clv_pattern_fast_path *known;
     const clv_regex *regex;
     clv_delimiter_behavior behavior;
     bool invert;
 } split_options;
 
 /* Known patterns match all of a text, so they serve where each match is a pre-token. */
-static const clv_known_pattern *find_known(const split_options *o, clv_text_span text)
+static const clv_pattern_fast_path *find_known(const split_options *o, clv_text_span text)
 {
     bool matches = o->behavior == CLV_SPLIT_ISOLATED || (o->behavior == CLV_SPLIT_REMOVED && o->invert);
-    return matches ? clv_known_pattern_find(text) : NULL;
+    return matches ? clv_pattern_fast_path_find(text) : NULL;
 }
 
 static clv_status read_split(void *options, const clv_component_reader *r, const json_t *json)

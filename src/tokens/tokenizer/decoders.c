@@ -1,7 +1,7 @@
 /* decoders.c - ByteFallback, Fuse, Strip, WordPiece, BPEDecoder and CTC decoders (tokens back to text). */
 #include "tokens/tokenizer/tokenizer_components.h"
 
-void clv_token_texts_clear(clv_token_texts *all)
+void clv_token_texts_free(clv_token_texts *all)
 {
     for (int64_t i = 0; i < all->n; i++)
         clv_text_buffer_free(&all->item[i]);

@@ -54,7 +54,7 @@ typedef struct clv_token_texts {
 } clv_token_texts;
 
 /* Frees all texts. */
-void clv_token_texts_clear(clv_token_texts *all);
+void clv_token_texts_free(clv_token_texts *all);
 
 /* A required field of a component's JSON, which is read into its options. */
 typedef struct clv_component_field {

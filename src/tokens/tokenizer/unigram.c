@@ -36,7 +36,7 @@ static clv_status relax_tokens(segment *best, const unigram *model, clv_text_spa
     double before = best[at].score, score = before + model->unknown_score;
     int64_t node = 0;
     for (size_t end = at;
-         end < pre_token.size && (node = clv_trie_next(&model->trie, node, pre_token.text[end])) >= 0;) {
+         end < pre_token.size && (node = clv_trie_child(&model->trie, node, pre_token.text[end])) >= 0;) {
         int64_t id = model->trie.value[node];
         end++;
         if (id >= 0)

@@ -91,24 +91,24 @@ clv_status clv_trie_of_vocab(clv_trie *trie, clv_arena *arena, const clv_vocab *
     return CLV_OK;
 }
 
-int64_t clv_trie_next(const clv_trie *trie, int64_t node, char byte)
+int64_t clv_trie_child(const clv_trie *trie, int64_t node, char byte)
 {
     const struct clv_trie_edge *edge = edge_of(trie, node, byte);
     return edge->key != 0 ? edge->node : -1;
 }
 
-int64_t clv_trie_node(const clv_trie *trie, clv_text_span text)
+int64_t clv_trie_find_prefix(const clv_trie *trie, clv_text_span text)
 {
     int64_t node = 0;
     for (size_t i = 0; node >= 0 && i < text.size; i++)
-        node = clv_trie_next(trie, node, text.text[i]);
+        node = clv_trie_child(trie, node, text.text[i]);
     return node;
 }
 
 size_t clv_trie_longest_match(int64_t *value, const clv_trie *trie, int64_t node, clv_text_span text)
 {
     size_t longest = 0;
-    for (size_t i = 0; i < text.size && (node = clv_trie_next(trie, node, text.text[i])) >= 0; i++) {
+    for (size_t i = 0; i < text.size && (node = clv_trie_child(trie, node, text.text[i])) >= 0; i++) {
         if (trie->value[node] >= 0) {
             longest = i + 1;
             *value = trie->value[node];

@@ -41,9 +41,9 @@ int64_t *clv_trie_add(clv_trie *trie, clv_text_span text);
 /* Trie of all texts of a vocabulary; values are ids. */
 clv_status clv_trie_of_vocab(clv_trie *trie, clv_arena *arena, const clv_vocab *vocab, clv_error *err);
 /* Child of a node by a byte; -1: none. */
-int64_t clv_trie_next(const clv_trie *trie, int64_t node, char byte);
+int64_t clv_trie_child(const clv_trie *trie, int64_t node, char byte);
 /* Node of a prefix; -1: none. */
-int64_t clv_trie_node(const clv_trie *trie, clv_text_span text);
+int64_t clv_trie_find_prefix(const clv_trie *trie, clv_text_span text);
 /* Longest match from a node along the text, at least a byte: returns its size, 0 for none. */
 size_t clv_trie_longest_match(int64_t *value, const clv_trie *trie, int64_t node, clv_text_span text);
 

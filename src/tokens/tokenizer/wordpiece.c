@@ -19,7 +19,7 @@ static clv_status read(void *data, const clv_component_reader *r, const json_t *
     CLV_TRY(clv_json_get_int(&model->most, json, "max_input_chars_per_word", CLV_JSON_REQUIRED, 0, INT64_MAX, r->where,
                              r->err));
     CLV_TRY(clv_trie_of_vocab(&model->trie, r->t->arena, &r->t->vocab, r->err));
-    model->inner = clv_trie_node(&model->trie, prefix);
+    model->inner = clv_trie_find_prefix(&model->trie, prefix);
     return CLV_OK;
 }
 

@@ -56,7 +56,7 @@ static bool takes_own_f32(const clv_gemm_args *g)
 
 static clv_status run_f32_single(const clv_gemm_args *g, clv_error *err)
 {
-    if (clv_gemm_skinny(g, 0))
+    if (clv_gemm_try_skinny(g, 0))
         return CLV_OK;
     if (!takes_own_f32(g))
         return clv_onednn_sgemm(g, err);
@@ -86,9 +86,9 @@ static clv_status run_f32(const clv_gemm_args *g, clv_error *err)
     return failures ? clv_fail(err, CLV_ENOMEM, "oneDNN: %d of a batch of products failed", failures) : CLV_OK;
 }
 
-clv_status clv_gemm_prepare(clv_error *err)
+clv_status clv_gemm_jit_compile(clv_error *err)
 {
-    return is_own_f32_best() ? CLV_OK : clv_onednn_prepare(err);
+    return is_own_f32_best() ? CLV_OK : clv_onednn_jit_compile(err);
 }
 
 /* ----------------------------------------------------------------------------------------------------- f64 */
@@ -151,7 +151,7 @@ static void run_half_single(const clv_gemm_args *g)
 {
     clv_gemm_half_path path = half_path == CLV_GEMM_HALF_BEST ? clv_cpu_tuning()->bf16 : half_path;
 
-    if (half_path == CLV_GEMM_HALF_BEST && clv_gemm_skinny(g, clv_gemm_workspace(g)))
+    if (half_path == CLV_GEMM_HALF_BEST && clv_gemm_try_skinny(g, clv_gemm_workspace(g)))
         return;
     if (g->dtype != CLV_BF16 || g->packed_b)
         path = CLV_GEMM_HALF_F32;

@@ -63,7 +63,7 @@ size_t clv_gemm_workspace(const clv_gemm_args *args);
 /* JIT-compiles oneDNN's f32 kernels once in a process; does nothing on a CPU that does not use them. Without this call
  * oneDNN does so in the first product, and ends the process if memory is out.
  * @return CLV_ENOMEM; the next call tries again */
-clv_status clv_gemm_prepare(clv_error *err);
+clv_status clv_gemm_jit_compile(clv_error *err);
 
 /* @return CLV_OK; CLV_EUNSUPPORTED for integer dtypes or another c_dtype; CLV_EINVAL for extents or leading dimensions
  *         out of range, or a missing workspace; CLV_ENOMEM when oneDNN found no memory. */

@@ -10,7 +10,7 @@ enum { CLV_GEMM_MOST_WORKSPACE = 3 << 20 };
 
 /* Up to 16 rows (decoding), bound by memory bandwidth; `bytes` is the size of g's workspace. Returns false, and does
  * nothing, for more rows, for two transposed operands, or if the workspace is too small. */
-bool clv_gemm_skinny(const clv_gemm_args *g, size_t bytes);
+bool clv_gemm_try_skinny(const clv_gemm_args *g, size_t bytes);
 
 /* f32, bf16 or f16 operands into the same dtype or f32, accumulated in f32, on every CPU.
  *
@@ -24,9 +24,9 @@ void clv_gemm_f32(const clv_gemm_args *g);
 /* Bytes of workspace for an f32 C; a smaller shape needs no more. */
 size_t clv_gemm_f32_workspace(const clv_gemm_args *g);
 
-/* f32 by oneDNN. clv_onednn_prepare generates its code, which is otherwise done by the first product. */
+/* f32 by oneDNN. clv_onednn_jit_compile generates its code, which is otherwise done by the first product. */
 clv_status clv_onednn_sgemm(const clv_gemm_args *g, clv_error *err);
-clv_status clv_onednn_prepare(clv_error *err);
+clv_status clv_onednn_jit_compile(clv_error *err);
 
 #if defined(__x86_64__)
 /* bf16 operands into bf16 or f32, for CPUs with AMX (tdpbf16ps, 32 x 32 of C in tile registers) or AVX512-BF16

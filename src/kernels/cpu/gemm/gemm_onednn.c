@@ -54,7 +54,7 @@ static clv_status generate_kernels(clv_error *err)
     return status == dnnl_success ? CLV_OK : failed(err, status, "generating sgemm");
 }
 
-clv_status clv_onednn_prepare(clv_error *err)
+clv_status clv_onednn_jit_compile(clv_error *err)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static bool generated;

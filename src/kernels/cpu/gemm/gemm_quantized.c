@@ -85,7 +85,7 @@ void clv_quantize(clv_quant how, uint8_t *ints, uint16_t *scales, const float *x
 
 void clv_dequantize(clv_quant how, float *x, const uint8_t *ints, const uint16_t *scales, int64_t blocks)
 {
-    CLV_ISA_SELECT(clv_quant_widen)(how, CLV_F32, x, ints, scales, 1, blocks);
+    CLV_ISA_SELECT(clv_dequantize_rows)(how, CLV_F32, x, ints, scales, 1, blocks);
 }
 
 /* ---- few rows: integers ---- */
@@ -225,7 +225,7 @@ static void fill_panel(const clv_gemm_quantized_args *a, int64_t j, int64_t n)
     const int64_t blocks = a->blocks;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < n; i++)
-        CLV_ISA_SELECT(clv_quant_widen)
+        CLV_ISA_SELECT(clv_dequantize_rows)
     (a->how, a->dtype, (char *)a->workspace + (size_t)(i * blocks * BLOCK) * clv_dtype_size(a->dtype),
      a->ints + (j + i) * blocks * clv_quant_block_bytes(a->how), a->scales + (j + i) * blocks, 1, blocks);
 }

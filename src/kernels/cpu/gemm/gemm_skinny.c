@@ -97,7 +97,7 @@ static void split(product *p, int64_t threads)
     p->sums = (sums_space){0};
 }
 
-bool clv_gemm_skinny(const clv_gemm_args *g, size_t bytes)
+bool clv_gemm_try_skinny(const clv_gemm_args *g, size_t bytes)
 {
     const clv_tuning *tuning = clv_cpu_tuning();
     int64_t threads = g->n * g->k <= SERIAL_ELEMS ? 1 : clv_threads_max();

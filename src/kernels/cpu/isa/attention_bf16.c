@@ -338,8 +338,8 @@ static void forward_block(const forward_space *w, const clv_attention_args *a, i
     forward_end(w, a, b, h, row, rows);
 }
 
-bool clv_attention_forward_bf16(const clv_attention_args *a, float *workspace, int64_t b, int64_t h, int64_t row,
-                                int64_t end)
+bool clv_attention_try_forward_bf16(const clv_attention_args *a, float *workspace, int64_t b, int64_t h, int64_t row,
+                                    int64_t end)
 {
     int64_t width = clv_attention_pad_to_tile(a->head_dim), k_rows = round_up(a->k_rows, KEYS);
     int64_t first = clv_attention_first_key(a, b, row), seen = clv_attention_visible_keys(a, b, end);
@@ -525,8 +525,8 @@ static bool backward_block(const backward_space *w, const clv_attention_args *a,
     return true;
 }
 
-bool clv_attention_backward_bf16(const clv_attention_args *a, float *workspace, int64_t b, int64_t c, int64_t h,
-                                 int64_t n)
+bool clv_attention_try_backward_bf16(const clv_attention_args *a, float *workspace, int64_t b, int64_t c, int64_t h,
+                                     int64_t n)
 {
     int64_t width = clv_attention_pad_to_tile(a->head_dim), k_rows = round_up(a->k_rows, KEYS);
     int64_t seen = clv_attention_visible_keys(a, b, a->q_rows);

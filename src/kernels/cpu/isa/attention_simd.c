@@ -396,7 +396,7 @@ void CLV_ISA_NAME(clv_attention_forward_rows)(const clv_attention_args *a, float
                                               int64_t row, int64_t end)
 {
 #if defined(__AVX512F__)
-    if (clv_attention_uses_bf16(a) && clv_attention_forward_bf16(a, workspace, b, h, row, end))
+    if (clv_attention_uses_bf16(a) && clv_attention_try_forward_bf16(a, workspace, b, h, row, end))
         return;
 #endif
     forward_space w;
@@ -555,7 +555,7 @@ void CLV_ISA_NAME(clv_attention_backward_head)(const clv_attention_args *a, floa
                                                int64_t h, int64_t n)
 {
 #if defined(__AVX512F__)
-    if (clv_attention_uses_bf16(a) && clv_attention_backward_bf16(a, workspace, b, c, h, n))
+    if (clv_attention_uses_bf16(a) && clv_attention_try_backward_bf16(a, workspace, b, c, h, n))
         return;
 #endif
     backward_space w;

@@ -100,10 +100,10 @@ CLV_ISA_DECLARE(void, clv_attention_backward_head,
 /* The same with bf16 products, if clv_attention_uses_bf16. Return false, with only the workspace written, if k or v
  * (for gradients, of a block) contain NaN or infinity that a zero would not keep out: then the functions above are
  * called. */
-bool clv_attention_forward_bf16(const clv_attention_args *a, float *workspace, int64_t b, int64_t h, int64_t row,
-                                int64_t end);
-bool clv_attention_backward_bf16(const clv_attention_args *a, float *workspace, int64_t b, int64_t c, int64_t h,
-                                 int64_t n);
+bool clv_attention_try_forward_bf16(const clv_attention_args *a, float *workspace, int64_t b, int64_t h, int64_t row,
+                                    int64_t end);
+bool clv_attention_try_backward_bf16(const clv_attention_args *a, float *workspace, int64_t b, int64_t c, int64_t h,
+                                     int64_t n);
 
 /* Scores are compared before they are scaled. */
 static inline bool clv_attention_uses_bf16(const clv_attention_args *a)

@@ -404,8 +404,8 @@ CLV_INLINE void widen(clv_quant how, clv_dtype dtype, void *out, const uint8_t *
     }
 }
 
-void CLV_ISA_NAME(clv_quant_widen)(clv_quant how, clv_dtype dtype, void *out, const uint8_t *ints,
-                                   const uint16_t *scales, int64_t n, int64_t blocks)
+void CLV_ISA_NAME(clv_dequantize_rows)(clv_quant how, clv_dtype dtype, void *out, const uint8_t *ints,
+                                       const uint16_t *scales, int64_t n, int64_t blocks)
 {
     const bool q8 = how == CLV_QUANT_Q8;
     if (dtype == CLV_F32)

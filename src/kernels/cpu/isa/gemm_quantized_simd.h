@@ -31,6 +31,6 @@ CLV_ISA_DECLARE(void, clv_quant_dots,
                  const uint16_t *scales, int64_t n, int streams, int64_t blocks, bool vnni))
 
 /* out [n, 32 * blocks] in f32, bf16 or f16, from n rows of weights. */
-CLV_ISA_DECLARE(void, clv_quant_widen,
+CLV_ISA_DECLARE(void, clv_dequantize_rows,
                 (clv_quant how, clv_dtype dtype, void *out, const uint8_t *ints, const uint16_t *scales, int64_t n,
                  int64_t blocks))

@@ -91,9 +91,9 @@ static void span_rotate_pairs(float *out, const float *x, const float *cos, cons
     }
 }
 
-const clv_update_loops *CLV_ISA_NAME(clv_update_loops_of)(void)
+const clv_optimizer_dropout_rope_loops *CLV_ISA_NAME(clv_optimizer_dropout_rope_loops_of)(void)
 {
-    static const clv_update_loops table = {
+    static const clv_optimizer_dropout_rope_loops table = {
         .adamw = span_adamw,
         .sgd = span_sgd,
         .lion = span_lion,

@@ -1,4 +1,4 @@
-/* context.c - prices the exchanges of ranks that share a sequence. */
+/* context.c - prices what ranks exchange for attention where they share a sequence (context parallelism). */
 #include "models/plan/axes/context.h"
 
 #include <math.h>

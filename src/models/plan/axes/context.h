@@ -1,6 +1,5 @@
-/* context.h - what attention exchanges where ranks share a sequence: keys and values, round a ring or gathered, or
- * heads, all to all.
- */
+/* context.h - prices what ranks exchange for attention where they share a sequence (context parallelism): keys and
+ * values, round a ring or gathered, or heads, all to all. */
 #ifndef CLEAVE_MODELS_PLAN_AXES_CONTEXT_H
 #define CLEAVE_MODELS_PLAN_AXES_CONTEXT_H
 

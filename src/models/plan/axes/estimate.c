@@ -157,7 +157,7 @@ static clv_status set_pipeline(estimate *e, clv_error *err)
 static clv_machine_link link_over(const estimate *e, const char *name)
 {
     const clv_mesh *mesh = &e->links.mesh;
-    int axis = clv_mesh_find_name(mesh, name, (int)strlen(name));
+    int axis = clv_mesh_find_axis_or_negative(mesh, name, (int)strlen(name));
     const clv_subaxis whole = clv_mesh_whole_axis(mesh, axis);
     return clv_cost_crosses_hosts(&e->links, &whole, 1) ? e->links.machine->network : e->links.machine->host;
 }
@@ -455,8 +455,8 @@ static clv_status read_cost(estimate *e, clv_error *err)
 {
     clv_moe_cost cost;
     if (!e->moe.family)
-        return clv_stage_cost_read(&e->cost, &e->plan, err);
-    CLV_TRY(clv_moe_cost_read(&cost, &e->moe, &e->mesh, &e->plan, err));
+        return clv_stage_cost_compute(&e->cost, &e->plan, err);
+    CLV_TRY(clv_moe_cost_compute(&cost, &e->moe, &e->mesh, &e->plan, err));
     e->cost = cost.stage;
     e->expert = cost.exposed;
     e->expert_hidden = cost.hidden;
@@ -468,7 +468,7 @@ static clv_status read_cost(estimate *e, clv_error *err)
 
 static clv_status read_stages(estimate *e, clv_error *err)
 {
-    CLV_TRY(clv_mesh_parts_read(&e->mesh, e->plan.mesh, err));
+    CLV_TRY(clv_mesh_parts_split(&e->mesh, e->plan.mesh, err));
     CLV_TRY(read_model(e, err));
     if (e->mesh.expert > 1 && !e->moe.family)
         return clv_fail(err, CLV_EINVAL, "an axis expert, and %s has no experts; valid: pipe, data, context, model",
@@ -518,7 +518,7 @@ static clv_status estimate_program(clv_plan_estimate *out, estimate *e, clv_erro
 {
     const clv_machine *machine = e->plan.compile.machine;
     CLV_TRY(read_model(e, err));
-    const clv_mesh mesh = clv_mesh_without_single(e->plan.mesh);
+    const clv_mesh mesh = clv_mesh_without_axes_of_one_rank(e->plan.mesh);
     clv_program *program;
     CLV_TRY(clv_axis_rules_preset(&e->rules, e->how.rules, &mesh, err));
     e->plan.mesh = &mesh;
@@ -615,7 +615,7 @@ clv_status clv_estimate_price(clv_plan_estimate *out, const clv_estimate *read, 
 /* Whether groups over the axis, if the mesh has it, leave a host. */
 static bool crosses(const estimate *e, const char *name)
 {
-    const int axis = clv_mesh_find_name(&e->links.mesh, name, (int)strlen(name));
+    const int axis = clv_mesh_find_axis_or_negative(&e->links.mesh, name, (int)strlen(name));
     if (axis < 0)
         return false;
     const clv_subaxis whole = clv_mesh_whole_axis(&e->links.mesh, axis);

@@ -1,4 +1,5 @@
-/* mesh_parts.c - takes a mesh with pipeline stages, context and experts apart. */
+/* mesh_parts.c - splits a mesh into its axes pipe, context and expert, and the mesh that a stage's program is compiled
+ * for. */
 #include "models/plan/axes/mesh_parts.h"
 
 #include <stdio.h>
@@ -28,7 +29,7 @@ bool clv_mesh_has_planned_axes(const clv_mesh *mesh)
     return false;
 }
 
-clv_mesh clv_mesh_without_single(const clv_mesh *mesh)
+clv_mesh clv_mesh_without_axes_of_one_rank(const clv_mesh *mesh)
 {
     clv_mesh kept = {0};
     for (int a = 0; a < mesh->n_axes; a++) {
@@ -52,7 +53,7 @@ static void append(clv_mesh *mesh, const char *name, int64_t size)
     snprintf(axis->name, sizeof axis->name, "%s", name);
 }
 
-clv_status clv_mesh_parts_read(clv_mesh_parts *out, const clv_mesh *mesh, clv_error *err)
+clv_status clv_mesh_parts_split(clv_mesh_parts *out, const clv_mesh *mesh, clv_error *err)
 {
     int64_t *const sizes[] = {&out->pipe, &out->data, &out->context, &out->expert, &out->model};
     char text[CLV_MESH_TEXT];

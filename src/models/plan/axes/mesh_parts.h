@@ -1,5 +1,5 @@
-/* mesh_parts.h - a mesh with pipeline stages, context and experts, taken apart: those axes, and the mesh that a stage's
- * program is compiled for.
+/* mesh_parts.h - splits a mesh into its axes pipe, context and expert, and the mesh that a stage's program is compiled
+ * for.
  *
  * Stages are outermost: a stage is a run of consecutive ranks. Ranks over context are like ranks over data to all ops
  * but attention, and become part of the data axis. Ranks over expert are data ranks that share the experts among them.
@@ -20,9 +20,9 @@ typedef struct clv_mesh_parts {
 /* Whether it has an axis pipe or context of more than one rank; NULL: no mesh. */
 bool clv_mesh_has_planned_axes(const clv_mesh *mesh);
 /* The mesh without its axes pipe, context and expert of one rank, which change nothing. */
-clv_mesh clv_mesh_without_single(const clv_mesh *mesh);
+clv_mesh clv_mesh_without_axes_of_one_rank(const clv_mesh *mesh);
 
 /* @return CLV_EAXIS for axes of other names, or in an order that is not planned */
-clv_status clv_mesh_parts_read(clv_mesh_parts *out, const clv_mesh *mesh, clv_error *err);
+clv_status clv_mesh_parts_split(clv_mesh_parts *out, const clv_mesh *mesh, clv_error *err);
 
 #endif

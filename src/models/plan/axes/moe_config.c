@@ -46,7 +46,7 @@ static clv_status read_latent(clv_moe_config *c, const json_t *o, const char *wh
                                      {"qk_nope_head_dim", &plain, CLV_MAX_WIDTH, CLV_JSON_REQUIRED},
                                      {"qk_rope_head_dim", &c->rope_dim, CLV_MAX_WIDTH, CLV_JSON_REQUIRED},
                                      {"v_head_dim", &c->v_dim, CLV_MAX_WIDTH, CLV_JSON_REQUIRED}};
-    CLV_TRY(clv_config_sizes(sizes, sizeof sizes / sizeof *sizes, o, where, err));
+    CLV_TRY(clv_config_read_sizes(sizes, sizeof sizes / sizeof *sizes, o, where, err));
     if (!json_is_null(json_object_get(o, "q_lora_rank")))
         CLV_TRY(clv_json_get_int(&c->q_rank, o, "q_lora_rank", CLV_JSON_OPTIONAL, 1, CLV_MAX_WIDTH, where, err));
     CLV_TRY(
@@ -99,7 +99,7 @@ static clv_status read_object(clv_moe_config *c, const json_t *o, const char *wh
     c->family = family->name;
     c->runs = family->runs;
     c->qk_norm = family->qk_norm;
-    CLV_TRY(clv_config_sizes(sizes, sizeof sizes / sizeof *sizes, o, where, err));
+    CLV_TRY(clv_config_read_sizes(sizes, sizeof sizes / sizeof *sizes, o, where, err));
     CLV_TRY(clv_json_get_bool(&c->tied, o, "tie_word_embeddings", CLV_JSON_OPTIONAL, where, err));
     c->kv_heads = c->kv_heads ? c->kv_heads : c->heads;
     if (c->heads % c->kv_heads != 0)

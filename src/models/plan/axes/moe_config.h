@@ -1,4 +1,4 @@
-/* moe_config.h - config.json of a mixture of experts, as transformers writes it, and how many parameters it has.
+/* moe_config.h - reads config.json of a mixture of experts, as transformers writes it, and counts its parameters.
  *
  * mixtral, qwen2_moe, qwen3_moe, gpt_oss: grouped-query attention; deepseek_v3, kimi_k2: multi-head latent attention
  * (DeepSeek-AI 2024, arXiv:2412.19437), dense first layers, shared experts. The first three run, too

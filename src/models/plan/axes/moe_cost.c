@@ -243,8 +243,8 @@ static clv_status check(const clv_moe_config *c, const clv_mesh_parts *mesh, con
     return CLV_OK;
 }
 
-clv_status clv_moe_cost_read(clv_moe_cost *out, const clv_moe_config *c, const clv_mesh_parts *mesh,
-                             const clv_plan_options *o, clv_error *err)
+clv_status clv_moe_cost_compute(clv_moe_cost *out, const clv_moe_config *c, const clv_mesh_parts *mesh,
+                                const clv_plan_options *o, clv_error *err)
 {
     const int64_t ranks = mesh->data * mesh->context * mesh->expert, rows = o->batch / o->accumulate;
     const moe_cost m = {.c = c,

@@ -14,8 +14,8 @@ typedef struct clv_moe_cost {
     double exposed, hidden; /* seconds of a layer's all-to-alls in a microbatch */
 } clv_moe_cost;
 
-/* options: of a stage, as for clv_stage_cost_read. */
-clv_status clv_moe_cost_read(clv_moe_cost *out, const clv_moe_config *config, const clv_mesh_parts *mesh,
-                             const clv_plan_options *options, clv_error *err);
+/* options: of a stage, as for clv_stage_cost_compute. */
+clv_status clv_moe_cost_compute(clv_moe_cost *out, const clv_moe_config *config, const clv_mesh_parts *mesh,
+                                const clv_plan_options *options, clv_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* moe_layer.c - the graph of what one rank computes of layers with experts. */
+/* moe_layer.c - builds the graph of what one rank computes of layers with experts. */
 #include "models/plan/axes/moe_layer.h"
 
 #include <stdio.h>

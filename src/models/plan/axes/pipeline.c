@@ -1,4 +1,4 @@
-/* pipeline.c - pipeline schedules: layers of each stage, microbatches in flight, the bubble. */
+/* pipeline.c - computes pipeline schedules: layers of each stage, microbatches in flight, the bubble. */
 #include "models/plan/axes/pipeline.h"
 
 #include <math.h>

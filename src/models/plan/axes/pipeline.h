@@ -1,4 +1,5 @@
-/* pipeline.h - pipeline schedules: layers of each stage, microbatches whose activations a stage keeps, the bubble. */
+/* pipeline.h - computes pipeline schedules: layers of each stage, microbatches whose activations a stage keeps, the
+ * bubble. */
 #ifndef CLEAVE_MODELS_PLAN_AXES_PIPELINE_H
 #define CLEAVE_MODELS_PLAN_AXES_PIPELINE_H
 

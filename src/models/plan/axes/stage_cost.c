@@ -1,4 +1,4 @@
-/* stage_cost.c - what a layer and the head add to a pipeline stage, from programs of a few layers. */
+/* stage_cost.c - prices what a layer and the head add to a pipeline stage, by programs of a few layers. */
 #include "models/plan/axes/stage_cost.h"
 
 #include <string.h>
@@ -140,7 +140,7 @@ static clv_status measure_steps(clv_figures *micro, clv_figures *step, const clv
     return CLV_OK;
 }
 
-clv_status clv_stage_cost_read(clv_stage_cost *out, const clv_plan_options *options, clv_error *err)
+clv_status clv_stage_cost_compute(clv_stage_cost *out, const clv_plan_options *options, clv_error *err)
 {
     clv_figures micro[3], step[3];
     const clv_plan_part parts[] = {{FEW_LAYERS, FEW_TOKENS}, {FEW_LAYERS + 1, FEW_TOKENS}, {FEW_LAYERS, 0}};

@@ -57,6 +57,6 @@ typedef struct clv_stage_cost {
 } clv_stage_cost;
 
 /* Of a model's training step; `accumulate` microbatches, at least 1. */
-clv_status clv_stage_cost_read(clv_stage_cost *out, const clv_plan_options *options, clv_error *err);
+clv_status clv_stage_cost_compute(clv_stage_cost *out, const clv_plan_options *options, clv_error *err);
 
 #endif

@@ -17,7 +17,7 @@ bool clv_search_is_reordered(const clv_searched_layout *a, const clv_searched_la
     const clv_mesh *x = &a->at.mesh, *y = &b->at.mesh;
     bool same = x->n_axes == y->n_axes && strcmp(a->at.rules.name, b->at.rules.name) == 0;
     for (int i = 0; same && i < x->n_axes; i++) {
-        int k = clv_mesh_find_name(y, x->axis[i].name, (int)strlen(x->axis[i].name));
+        int k = clv_mesh_find_axis_or_negative(y, x->axis[i].name, (int)strlen(x->axis[i].name));
         same = k >= 0 && y->axis[k].size == x->axis[i].size;
     }
     return same;

@@ -19,7 +19,7 @@ static int64_t ranks_over(const clv_mesh *mesh, const clv_axis_rules *rules, clv
 
 /* Rules without what the step has no use for: a generated sequence is whole on all ranks, and inference has no
  * optimizer. */
-static clv_axis_rules effective_rules(const clv_search_space *space, const clv_axis_rules *rules)
+static clv_axis_rules effective_rules(const clv_plan_search_space *space, const clv_axis_rules *rules)
 {
     bool whole_sequences = space->generates && !space->shape.bidirectional;
     clv_axis_rules kept = whole_sequences ? clv_axis_rules_without(rules, CLV_SEQ) : *rules;
@@ -38,7 +38,8 @@ static bool same_rules(const clv_axis_rules *a, const clv_axis_rules *b)
 }
 
 /* Whether another preset gives this step the same layouts. */
-static bool is_listed(const clv_layout_list *list, const clv_search_space *space, const clv_search_layout *layout)
+static bool is_listed(const clv_layout_list *list, const clv_plan_search_space *space,
+                      const clv_plan_search_layout *layout)
 {
     const clv_axis_rules rules = effective_rules(space, &layout->rules);
     for (int i = 0; i < list->n; i++) {
@@ -50,10 +51,11 @@ static bool is_listed(const clv_layout_list *list, const clv_search_space *space
 }
 
 /* Every preset, or the one that is asked for, on a mesh. */
-static clv_status add_mesh(clv_layout_list *list, const clv_search_space *space, const clv_mesh *mesh, clv_error *err)
+static clv_status add_mesh(clv_layout_list *list, const clv_plan_search_space *space, const clv_mesh *mesh,
+                           clv_error *err)
 {
     for (int i = 0; clv_axis_rules_preset_name(i); i++) {
-        clv_search_layout layout = {.mesh = *mesh};
+        clv_plan_search_layout layout = {.mesh = *mesh};
         const char *preset = clv_axis_rules_preset_name(i);
         clv_error *why = list->refused.code ? NULL : &list->refused;
         if (space->rules && strcmp(space->rules, preset) != 0)
@@ -84,7 +86,8 @@ static clv_mesh mesh_of(const char *outer, int64_t outer_size, const char *inner
     return mesh;
 }
 
-static clv_status add_sizes(clv_layout_list *list, const clv_search_space *space, int64_t a, int64_t b, clv_error *err)
+static clv_status add_sizes(clv_layout_list *list, const clv_plan_search_space *space, int64_t a, int64_t b,
+                            clv_error *err)
 {
     clv_mesh mesh = mesh_of("data", a, "model", b);
     CLV_TRY(add_mesh(list, space, &mesh, err));
@@ -101,7 +104,7 @@ static clv_status add_sizes(clv_layout_list *list, const clv_search_space *space
 }
 
 /* Data ranks that share the experts, where the family runs. */
-static clv_status add_experts(clv_layout_list *list, const clv_search_space *space, int64_t rest, int64_t model,
+static clv_status add_experts(clv_layout_list *list, const clv_plan_search_space *space, int64_t rest, int64_t model,
                               clv_error *err)
 {
     for (int64_t expert = 2; expert <= space->experts && expert <= rest; expert++) {
@@ -134,7 +137,7 @@ static clv_status fail_unknown_preset(const char *name, clv_error *err)
                     names);
 }
 
-static clv_status fail_empty(const clv_search_space *space, const clv_layout_list *list, clv_error *err)
+static clv_status fail_empty(const clv_plan_search_space *space, const clv_layout_list *list, clv_error *err)
 {
     if ((space->rules || space->base->mesh) && list->refused.code)
         return clv_fail(err, list->refused.code, "%s", list->refused.message);
@@ -145,7 +148,7 @@ static clv_status fail_empty(const clv_search_space *space, const clv_layout_lis
         (long long)space->devices, (long long)space->batch, (long long)space->shape.heads);
 }
 
-static clv_status list_programs(clv_layout_list *list, const clv_search_space *space, clv_error *err)
+static clv_status list_programs(clv_layout_list *list, const clv_plan_search_space *space, clv_error *err)
 {
     if (space->base->mesh)
         return add_mesh(list, space, space->base->mesh, err);
@@ -158,7 +161,8 @@ static clv_status list_programs(clv_layout_list *list, const clv_search_space *s
     return CLV_OK;
 }
 
-clv_status clv_search_layouts_list(clv_search_layout **out, int *n, const clv_search_space *space, clv_error *err)
+clv_status clv_plan_search_space_list(clv_plan_search_layout **out, int *n, const clv_plan_search_space *space,
+                                      clv_error *err)
 {
     clv_layout_list list = {0};
     if (space->rules && !is_preset(space->rules))

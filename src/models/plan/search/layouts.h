@@ -6,16 +6,16 @@
 
 #include "models/plan/plan_price.h"
 
-typedef struct clv_search_layout {
+typedef struct clv_plan_search_layout {
     clv_mesh mesh;
     clv_axis_rules rules; /* of a planned one the name alone */
     int64_t rows;         /* ranks that the batch is split over */
     bool planned;         /* priced by clv_estimate_price; the next ones are of these */
     int64_t stages, context, expert, model;
     double state; /* bytes of a rank's parameters and optimizer at least */
-} clv_search_layout;
+} clv_plan_search_layout;
 
-typedef struct clv_search_space {
+typedef struct clv_plan_search_space {
     const clv_plan_options *base;
     clv_price_shape shape;
     int64_t devices, batch;
@@ -25,20 +25,21 @@ typedef struct clv_search_space {
     bool programs, planned; /* which kinds are searched */
     bool both_axis_orders;  /* ranks are on several hosts */
     bool trains, generates;
-} clv_search_space;
+} clv_plan_search_space;
 
 /* Layouts that are being listed. */
 typedef struct clv_layout_list {
     int n, capacity;
-    clv_search_layout *item;
+    clv_plan_search_layout *item;
     clv_error refused; /* why the first preset did not fit a mesh */
 } clv_layout_list;
 
-clv_status clv_layout_list_append(clv_layout_list *list, const clv_search_layout *layout, clv_error *err);
+clv_status clv_layout_list_append(clv_layout_list *list, const clv_plan_search_layout *layout, clv_error *err);
 /* Adds meshes with stages, context or experts. */
-clv_status clv_layout_list_add_planned(clv_layout_list *list, const clv_search_space *space, clv_error *err);
+clv_status clv_layout_list_add_planned(clv_layout_list *list, const clv_plan_search_space *space, clv_error *err);
 
 /* Lists them; free(*out). @return CLV_EINVAL if there is none, with the reason */
-clv_status clv_search_layouts_list(clv_search_layout **out, int *n, const clv_search_space *space, clv_error *err);
+clv_status clv_plan_search_space_list(clv_plan_search_layout **out, int *n, const clv_plan_search_space *space,
+                                      clv_error *err);
 
 #endif

@@ -118,7 +118,7 @@ clv_status clv_plan_search_front_at(const clv_plan_search *search, int i, clv_pl
                        "clv_plan_search_front_at", err);
 }
 
-int clv_plan_search_priced(const clv_plan_search *search)
+int clv_plan_search_priced_count(const clv_plan_search *search)
 {
     int n = 0;
     for (int i = 0; search && i < search->n_layouts; i++)
@@ -134,7 +134,7 @@ clv_status clv_plan_search_priced_at(const clv_plan_search *search, int i, clv_p
         if (at < search->layouts[l].n)
             return describe(out, search, &search->layouts[l].item[at], call, err);
     return clv_fail(err, CLV_EINVAL, "%s: there is no candidate %d; there are %d", call, i,
-                    clv_plan_search_priced(search));
+                    clv_plan_search_priced_count(search));
 }
 
 double clv_plan_search_memory_limit(const clv_plan_search *search)

@@ -30,7 +30,7 @@ struct clv_planned_cost {
 
 /* ---- options ---- */
 
-static bool gathers_weights(const clv_search_layout *at)
+static bool gathers_weights(const clv_plan_search_layout *at)
 {
     return strncmp(at->rules.name, "fsdp", 4) == 0;
 }
@@ -113,7 +113,7 @@ static int variant_of(const clv_plan_search *s, int v)
     return v;
 }
 
-static const clv_planned_cost *find_cost(const clv_plan_search *s, const clv_search_layout *at, int variant)
+static const clv_planned_cost *find_cost(const clv_plan_search *s, const clv_plan_search_layout *at, int variant)
 {
     for (int i = 0; i < s->n_planned_costs; i++) {
         const clv_planned_cost *of = &s->planned_costs[i];
@@ -127,7 +127,7 @@ static const clv_planned_cost *find_cost(const clv_plan_search *s, const clv_sea
 
 /* Seconds in which a rank gathers its part of the stage's weights, or reduces their gradients, at least: hosts get
  * each byte once from others, and pass it on. */
-static double collective(const clv_plan_search *s, const clv_search_layout *at)
+static double collective(const clv_plan_search *s, const clv_plan_search_layout *at)
 {
     const clv_machine *machine = s->machine ? s->machine : clv_machine_or_default(NULL);
     const double n = (double)(at->rows * at->context);
@@ -155,7 +155,7 @@ static double affine(double one, double few, double x)
 
 static bounds bounds_of(const clv_plan_search *s, const clv_searched_layout *l, int variant, int amount)
 {
-    const clv_search_layout *at = &l->at;
+    const clv_plan_search_layout *at = &l->at;
     const clv_planned_cost *of = find_cost(s, at, variant);
     const clv_reshard_after_forward reshard = s->variants[variant].reshard;
     const double m = (double)l->sizes[amount], x = (double)s->space.batch / (double)at->rows / m / (double)at->context;
@@ -230,7 +230,7 @@ static clv_status list_costs(clv_plan_search *s, clv_error *err)
     int n = 0, capacity = 0;
     for (int i = 0; i < s->n_layouts; i++)
         for (int v = 0; s->layouts[i].at.planned && v < s->n_variants; v++) {
-            const clv_search_layout *at = &s->layouts[i].at;
+            const clv_plan_search_layout *at = &s->layouts[i].at;
             s->n_planned_costs = n;
             if (find_cost(s, at, v))
                 continue;

@@ -33,7 +33,7 @@ static clv_mesh mesh_of(const sizes *s)
 
 /* Bytes of a rank's state, gradients aside: parameters are split over stages and model, with FSDP over data, too; the
  * optimizer's copy and moments over all. Experts are split further. */
-static double state_of(const clv_search_space *space, const sizes *s, const char *rules)
+static double state_of(const clv_plan_search_space *space, const sizes *s, const char *rules)
 {
     const double p = space->parameters, bytes = (double)clv_dtype_size(space->base->dtype);
     const bool all = strncmp(rules, "fsdp", 4) == 0,
@@ -43,22 +43,22 @@ static double state_of(const clv_search_space *space, const sizes *s, const char
     return bytes * p / (all ? n : split) + moments * p / (alone ? split : n);
 }
 
-static clv_status add_rules(clv_layout_list *list, const clv_search_space *space, const sizes *s, const char *rules,
-                            clv_error *err)
+static clv_status add_rules(clv_layout_list *list, const clv_plan_search_space *space, const sizes *s,
+                            const char *rules, clv_error *err)
 {
-    clv_search_layout layout = {.mesh = mesh_of(s),
-                                .rows = s->data * s->expert,
-                                .planned = true,
-                                .stages = s->pipe,
-                                .context = s->context,
-                                .expert = s->expert,
-                                .model = s->model,
-                                .state = state_of(space, s, rules)};
+    clv_plan_search_layout layout = {.mesh = mesh_of(s),
+                                     .rows = s->data * s->expert,
+                                     .planned = true,
+                                     .stages = s->pipe,
+                                     .context = s->context,
+                                     .expert = s->expert,
+                                     .model = s->model,
+                                     .state = state_of(space, s, rules)};
     snprintf(layout.rules.name, sizeof layout.rules.name, "%s", rules);
     return clv_layout_list_append(list, &layout, err);
 }
 
-static clv_status add(clv_layout_list *list, const clv_search_space *space, const sizes *s, clv_error *err)
+static clv_status add(clv_layout_list *list, const clv_plan_search_space *space, const sizes *s, clv_error *err)
 {
     const bool splits = s->model > 1;
     const bool whole = s->pipe == 1 && s->context == 1;
@@ -72,7 +72,7 @@ static clv_status add(clv_layout_list *list, const clv_search_space *space, cons
     return add_rules(list, space, s, splits ? "fsdp+megatron-sp" : "fsdp", err);
 }
 
-static clv_status add_experts(clv_layout_list *list, const clv_search_space *space, sizes s, int64_t rest,
+static clv_status add_experts(clv_layout_list *list, const clv_plan_search_space *space, sizes s, int64_t rest,
                               clv_error *err)
 {
     for (s.expert = 1; s.expert <= rest && (s.expert == 1 || s.expert <= space->experts); s.expert++) {
@@ -84,7 +84,7 @@ static clv_status add_experts(clv_layout_list *list, const clv_search_space *spa
     return CLV_OK;
 }
 
-static clv_status add_context(clv_layout_list *list, const clv_search_space *space, sizes s, int64_t rest,
+static clv_status add_context(clv_layout_list *list, const clv_plan_search_space *space, sizes s, int64_t rest,
                               clv_error *err)
 {
     for (s.context = 1; s.context <= rest && s.context <= MOST_CONTEXT; s.context++)
@@ -94,14 +94,14 @@ static clv_status add_context(clv_layout_list *list, const clv_search_space *spa
 }
 
 /* A mesh that is asked for. */
-static clv_status add_mesh(clv_layout_list *list, const clv_search_space *space, clv_error *err)
+static clv_status add_mesh(clv_layout_list *list, const clv_plan_search_space *space, clv_error *err)
 {
     clv_mesh_parts parts;
-    CLV_TRY(clv_mesh_parts_read(&parts, space->base->mesh, err));
+    CLV_TRY(clv_mesh_parts_split(&parts, space->base->mesh, err));
     return add(list, space, &(sizes){parts.pipe, parts.data, parts.context, parts.expert, parts.model}, err);
 }
 
-clv_status clv_layout_list_add_planned(clv_layout_list *list, const clv_search_space *space, clv_error *err)
+clv_status clv_layout_list_add_planned(clv_layout_list *list, const clv_plan_search_space *space, clv_error *err)
 {
     const int64_t most_stages = space->shape.layers + 2 < space->devices ? space->shape.layers + 2 : space->devices;
     sizes s;

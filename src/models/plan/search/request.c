@@ -62,7 +62,7 @@ static void set_variants(clv_plan_search *s, const clv_plan_search_options *o)
 static clv_status set_model(clv_plan_search *s, const clv_plan_search_options *o, clv_error *err)
 {
     const clv_plan_options *b = &s->base;
-    clv_search_space *space = &s->space;
+    clv_plan_search_space *space = &s->space;
     clv_machine_info machine = {.size = sizeof machine};
     clv_moe_config moe = {0};
     CLV_TRY(clv_machine_get_info(b->compile.machine, &machine, err));
@@ -77,7 +77,7 @@ static clv_status set_model(clv_plan_search *s, const clv_plan_search_options *o
                         "no program runs this model or mesh: it is planned, not run; valid: a training step of a model,"
                         " without `runnable` and `every_layout`");
     if (!moe.family || moe.runs)
-        CLV_TRY(clv_price_shape_read(&space->shape, b, err));
+        CLV_TRY(clv_price_shape_compute(&space->shape, b, err));
     else
         space->shape = (clv_price_shape){.layers = moe.layers + moe.mtp_layers, .heads = moe.heads};
     space->parameters = moe.family ? (double)clv_moe_parameters(&moe) : (double)space->shape.parameters;
@@ -146,9 +146,9 @@ static void set_sizes(const clv_plan_search *s, clv_searched_layout *l)
 
 clv_status clv_search_list_layouts(clv_plan_search *s, clv_error *err)
 {
-    clv_search_layout *found;
+    clv_plan_search_layout *found;
     int n;
-    CLV_TRY(clv_search_layouts_list(&found, &n, &s->space, err));
+    CLV_TRY(clv_plan_search_space_list(&found, &n, &s->space, err));
     s->layouts = calloc((size_t)n, sizeof *s->layouts);
     s->ranked = calloc((size_t)n, sizeof(clv_search_candidate *));
     for (int i = 0; s->layouts && i < n; i++) {

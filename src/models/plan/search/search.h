@@ -41,7 +41,7 @@ typedef struct clv_planned_cost clv_planned_cost; /* planned_bounds.c */
 
 /* A layout, and what is priced of it. */
 typedef struct clv_searched_layout {
-    clv_search_layout at;
+    clv_plan_search_layout at;
     int n_sizes;
     int64_t sizes[CLV_SEARCH_SIZES]; /* numbers of microbatches, ascending; with a latency limit: of sequences */
     int n, capacity;
@@ -56,7 +56,7 @@ typedef struct clv_searched_layout {
 struct clv_plan_search {
     clv_plan_options base;
     clv_machine *machine; /* owned; NULL: the default one */
-    clv_search_space space;
+    clv_plan_search_space space;
     double memory_limit, latency_limit;
     int most, threads;
     bool every_layout, exhaustive;

@@ -1,6 +1,6 @@
-/* known_patterns.c - matches the pre-tokenizer patterns of GPT-2, Llama 3 and Qwen2 by hand-written code, faster than
- * PCRE2. */
-#include "tokens/pre_tokenizers/known_patterns.h"
+/* pattern_fast_paths.c - matches the pre-tokenizer patterns of GPT-2, Llama 3 and Qwen2 by hand-written code, faster
+ * than PCRE2. */
+#include "tokens/pre_tokenizers/pattern_fast_paths.h"
 
 #include <string.h>
 
@@ -154,14 +154,14 @@ static size_t qwen2_end(clv_text_span text, size_t at)
 #define BEFORE_NUMBERS "(?i:" CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
 #define AFTER_NUMBERS  "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
-const clv_known_pattern clv_gpt2_pattern = {CONTRACTIONS "| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
-                                            gpt2_end};
+const clv_pattern_fast_path clv_gpt2_pattern = {
+    CONTRACTIONS "| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", gpt2_end};
 
-const clv_known_pattern *clv_known_pattern_find(clv_text_span expression)
+const clv_pattern_fast_path *clv_pattern_fast_path_find(clv_text_span expression)
 {
-    static const clv_known_pattern llama3 = {BEFORE_NUMBERS "\\p{N}{1,3}" AFTER_NUMBERS, llama3_end};
-    static const clv_known_pattern qwen2 = {BEFORE_NUMBERS "\\p{N}" AFTER_NUMBERS, qwen2_end};
-    static const clv_known_pattern *const known[] = {&clv_gpt2_pattern, &llama3, &qwen2};
+    static const clv_pattern_fast_path llama3 = {BEFORE_NUMBERS "\\p{N}{1,3}" AFTER_NUMBERS, llama3_end};
+    static const clv_pattern_fast_path qwen2 = {BEFORE_NUMBERS "\\p{N}" AFTER_NUMBERS, qwen2_end};
+    static const clv_pattern_fast_path *const known[] = {&clv_gpt2_pattern, &llama3, &qwen2};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strlen(known[i]->expression) == expression.size &&
             memcmp(known[i]->expression, expression.text, expression.size) == 0)

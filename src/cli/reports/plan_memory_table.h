@@ -1,6 +1,5 @@
-/* plan_memory_report.h - memory section of `cleave plan`: bytes by kind, whether it fits, and suggestions that make
- * it smaller.
- */
+/* plan_memory_table.h - adds the objects `memory` and `fit` of `cleave plan --all` and --json: bytes by kind, whether
+ * it fits, which options make it smaller. plan_screen.c prints the first screen. */
 #pragma once
 
 #include "cli/output/table.h"

@@ -1,4 +1,5 @@
-/* plan_search_report.h - `cleave plan --search`: its options, the table of ranked layouts, and --save. */
+/* plan_search_table.h - runs `cleave plan --search`: checks its options, searches, fills the table of ranked layouts,
+ * writes --save. */
 #ifndef CLEAVE_CLI_REPORTS_PLAN_SEARCH_REPORT_H
 #define CLEAVE_CLI_REPORTS_PLAN_SEARCH_REPORT_H
 
@@ -45,16 +46,16 @@ typedef struct clv_plan_search_args {
                        .use = CLV_OPTION_OUTPUT_FILE)
 
 /* --inventory; text NULL: not given. */
-clv_status clv_inventory_read(clv_plan_option *option, const char *text, clv_error *err);
+clv_status clv_inventory_option_apply(clv_plan_option *option, const char *text, clv_error *err);
 /* Fills how->base and how->rules: what the command line states is not searched. base, mesh: they live as long. */
-clv_status clv_plan_search_state_base(clv_plan_search_options *how, clv_plan_options *base,
-                                      const clv_plan_option *option, clv_mesh *mesh, clv_error *err);
+clv_status clv_plan_search_fill_base(clv_plan_search_options *how, clv_plan_options *base,
+                                     const clv_plan_option *option, clv_mesh *mesh, clv_error *err);
 /* Adds the options that give a candidate: columns in JSON, else those of the command line in one. */
 void clv_plan_candidate_add_options(clv_table *t, const clv_plan_candidate *c, bool searched_batch, bool json);
 /* Refuses options of --search without it, but for --save with --rules auto. */
-clv_status clv_plan_search_check(const clv_plan_search_args *args, bool auto_rules, clv_error *err);
+clv_status clv_plan_search_check_args(const clv_plan_search_args *args, bool auto_rules, clv_error *err);
 /* Searches and fills run->table. memory_limit 0: the machine's. */
-clv_status clv_plan_search_report(clv_invocation *run, clv_plan_option *option, const clv_plan_search_args *args,
-                                  int64_t memory_limit, clv_error *err);
+clv_status clv_plan_search_run_to_table(clv_invocation *run, clv_plan_option *option, const clv_plan_search_args *args,
+                                        int64_t memory_limit, clv_error *err);
 
 #endif

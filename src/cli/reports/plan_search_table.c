@@ -1,5 +1,6 @@
-/* plan_search_report.c - `cleave plan --search`: its options, the table of ranked layouts, and --save. */
-#include "cli/reports/plan_search_report.h"
+/* plan_search_table.c - runs `cleave plan --search`: checks its options, searches, fills the table of ranked layouts,
+ * writes --save. */
+#include "cli/reports/plan_search_table.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@
 
 /* ---- options ---- */
 
-clv_status clv_plan_search_check(const clv_plan_search_args *a, bool auto_rules, clv_error *err)
+clv_status clv_plan_search_check_args(const clv_plan_search_args *a, bool auto_rules, clv_error *err)
 {
     if (a->save && !a->search && !auto_rules)
         return clv_fail(err, CLV_EINVAL, "--save has no effect without --search or --rules auto");
@@ -47,7 +48,7 @@ static bool is_inventory(const char *text, int64_t *hosts, int64_t *each)
     return false;
 }
 
-clv_status clv_inventory_read(clv_plan_option *o, const char *text, clv_error *err)
+clv_status clv_inventory_option_apply(clv_plan_option *o, const char *text, clv_error *err)
 {
     if (text && !is_inventory(text, &o->hosts, &o->ranks_per_host))
         return clv_fail(err, CLV_EINVAL,
@@ -67,8 +68,8 @@ static clv_status parse_cost(double *out, const char *text, clv_error *err)
     return CLV_OK;
 }
 
-clv_status clv_plan_search_state_base(clv_plan_search_options *how, clv_plan_options *base, const clv_plan_option *o,
-                                      clv_mesh *mesh, clv_error *err)
+clv_status clv_plan_search_fill_base(clv_plan_search_options *how, clv_plan_options *base, const clv_plan_option *o,
+                                     clv_mesh *mesh, clv_error *err)
 {
     *base = o->plan;
     how->base = base;
@@ -89,7 +90,7 @@ clv_status clv_plan_search_state_base(clv_plan_search_options *how, clv_plan_opt
 /* planned: what is listed may be estimated. */
 static void add_notes(clv_table *t, const clv_plan_option *o, bool planned)
 {
-    clv_table_root(t);
+    clv_table_begin_top_level(t);
     if (!o->hardware)
         clv_table_text(t, "note", "on the default machine: only ratios mean something; --hardware NAME has figures");
     if (planned)
@@ -142,10 +143,10 @@ static void add_header(clv_table *t, const clv_plan_option *o, const clv_plan_se
     clv_machine_info info = {.size = sizeof info};
     double limit = clv_plan_search_memory_limit(found);
     clv_machine_get_info(o->machine, &info, NULL);
-    clv_table_header(t, "search");
+    clv_table_begin_header(t, "search");
     clv_table_text(t, o->plan.model ? "model" : "block",
                    o->plan.model ? o->plan.model : clv_plan_block_name(o->plan.block));
-    clv_table_text(t, "step", clv_plan_step(&o->plan));
+    clv_table_text(t, "step", clv_plan_step_name(&o->plan));
     if (o->plan.batch > 0)
         clv_table_int(t, "batch", o->plan.batch);
     clv_table_int(t, "seq", o->plan.seq);
@@ -154,21 +155,21 @@ static void add_header(clv_table *t, const clv_plan_option *o, const clv_plan_se
     clv_table_text(t, "hardware", info.name);
     if (isfinite(limit))
         clv_table_bytes(t, "memory_limit", limit);
-    clv_table_int(t, "priced", clv_plan_search_priced(found));
+    clv_table_int(t, "priced", clv_plan_search_priced_count(found));
 }
 
 /* Of the front those that need less memory by a tenth than the one before; all with --json. */
 static void add_front(clv_table *t, const listing *list)
 {
     double last = (double)INFINITY;
-    clv_table_list(t, "front");
+    clv_table_begin_list(t, "front");
     for (int i = 0; i < clv_plan_search_front_count(list->found); i++) {
         clv_plan_candidate c = {.size = sizeof c};
         clv_plan_search_front_at(list->found, i, &c, NULL);
         if (!list->json && c.memory > 0.9 * last)
             continue;
         last = c.memory;
-        clv_table_row(t);
+        clv_table_begin_row(t);
         clv_table_int(t, "front", c.front);
         add_candidate(t, &c, list, false);
     }
@@ -198,12 +199,12 @@ static clv_table *make_table(const clv_plan_option *o, const clv_plan_search_arg
     clv_plan_candidate c = {.size = sizeof c};
     for (int i = 0; i < clv_plan_search_count(list->found); i++) {
         clv_plan_search_at(list->found, i, &c, NULL);
-        clv_table_row(t);
+        clv_table_begin_row(t);
         add_candidate(t, &c, list, true);
     }
     add_front(t, list);
     add_header(t, o, list->found, clv_mesh_rank_count(c.mesh));
-    clv_table_root(t);
+    clv_table_begin_top_level(t);
     if (!list->json && clv_plan_search_count(list->found) >= (a->most ? a->most : CLV_PLAN_SEARCH_MOST))
         clv_table_text(t, "more", "--most N lists more layouts than these");
     add_notes(t, o, list->planned && !list->json);
@@ -248,8 +249,8 @@ static clv_status save(const clv_plan_search *found, const clv_plan_option *o, c
     return clv_saved_plan_write(&plan, path, err);
 }
 
-clv_status clv_plan_search_report(clv_invocation *run, clv_plan_option *o, const clv_plan_search_args *a,
-                                  int64_t memory_limit, clv_error *err)
+clv_status clv_plan_search_run_to_table(clv_invocation *run, clv_plan_option *o, const clv_plan_search_args *a,
+                                        int64_t memory_limit, clv_error *err)
 {
     clv_plan_search_options how = {.size = sizeof how,
                                    .devices = a->devices,
@@ -264,8 +265,8 @@ clv_status clv_plan_search_report(clv_invocation *run, clv_plan_option *o, const
         return clv_fail(err, CLV_EINVAL,
                         "--rules auto finds rules for one mesh, and --search takes a preset; valid: --search without "
                         "--rules, then --rules auto with a --mesh that it lists");
-    CLV_TRY(clv_plan_option_read(o, err));
-    CLV_TRY(clv_plan_search_state_base(&how, &base, o, &mesh, err));
+    CLV_TRY(clv_plan_option_resolve(o, err));
+    CLV_TRY(clv_plan_search_fill_base(&how, &base, o, &mesh, err));
     if (a->cost)
         CLV_TRY(parse_cost(&price, a->cost, err));
     if (!a->devices && !a->inventory && !base.mesh)

@@ -1,8 +1,8 @@
-/* finalize_config.h - corrects the config by the checkpoint: untied embeddings, stored rotary frequencies.
+/* config_overrides.h - corrects the config by the checkpoint: untied embeddings, stored rotary frequencies.
  *
  * - Tied embeddings become untied if the files have two tables that differ, as in transformers 5.24
  *   (PreTrainedModel.tie_weights).
- * - Rotary frequencies are those of the files, if they have them: see clv_model_find_rope_frequencies.
+ * - Rotary frequencies are those of the files, if they have them: see clv_model_find_inv_freq.
  */
 #pragma once
 
@@ -17,8 +17,8 @@ typedef struct clv_config_overrides {
 
 /* Corrects the config. Free *out after the last use of the config.
  * @return CLV_EFORMAT for frequencies of another shape, or not finite; CLV_EIO, CLV_ENOMEM */
-clv_status clv_finalize_config(clv_config_overrides *out, clv_model_config *model, const clv_weights *weights,
-                               clv_error *err);
+clv_status clv_config_overrides_apply(clv_config_overrides *out, clv_model_config *model, const clv_weights *weights,
+                                      clv_error *err);
 void clv_config_overrides_free(clv_config_overrides *settled);
 
 /* Whether two tensors have equal shapes and values, compared as f32: NaN differs from itself, -0 equals 0. */

@@ -1,5 +1,6 @@
-/* candidate_table.c - table of the sharding strategies considered for each op, for explain and einsum --explain. */
-#include "cli/reports/candidate_table.h"
+/* strategy_candidate_table.c - adds the sharding strategies that were considered for each op to a table (explain,
+ * einsum --explain). */
+#include "cli/reports/strategy_candidate_table.h"
 
 #include <stdlib.h>
 
@@ -9,7 +10,7 @@
 static void add_row(clv_table *t, const clv_strategy_candidate *c, bool full)
 {
     bool priced = c->verdict != CLV_VERDICT_ILLEGAL;
-    clv_table_row(t);
+    clv_table_begin_row(t);
     clv_table_text(t, "op", c->op);
     clv_table_text(t, "purpose", c->purpose);
     clv_table_text(t, "chosen", c->verdict == CLV_VERDICT_CHOSEN ? "*" : "");
@@ -31,7 +32,7 @@ static void add_row(clv_table *t, const clv_strategy_candidate *c, bool full)
     free(why);
 }
 
-void clv_candidate_table_add(clv_table *t, const clv_program *program, int64_t most, bool full)
+void clv_strategy_candidate_table_add(clv_table *t, const clv_program *program, int64_t most, bool full)
 {
     int n = clv_program_candidate_count(program);
     int64_t alike = 0, listed = 0;
@@ -48,7 +49,7 @@ void clv_candidate_table_add(clv_table *t, const clv_program *program, int64_t m
         add_row(t, &c, full);
         listed++;
     }
-    clv_table_root(t);
+    clv_table_begin_top_level(t);
     clv_table_int(t, "considered", n);
     clv_table_int(t, "listed", listed);
 }

@@ -1,5 +1,5 @@
-/* finalize_config.c - corrects the config by the checkpoint: untied embeddings, stored rotary frequencies. */
-#include "models/config/finalize_config.h"
+/* config_overrides.c - corrects the config by the checkpoint: untied embeddings, stored rotary frequencies. */
+#include "models/config/config_overrides.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -101,8 +101,8 @@ static clv_status finalize_rope_frequencies(clv_config_overrides *out, clv_model
 {
     char name[CLV_TENSOR_NAME_SIZE];
 
-    for (int64_t i = 0; clv_model_rope_frequencies_name(name, model, i); i++) {
-        const clv_safetensor *t = clv_model_find_rope_frequencies(w, model, i);
+    for (int64_t i = 0; clv_model_inv_freq_name_candidate(name, model, i); i++) {
+        const clv_safetensor *t = clv_model_find_inv_freq(w, model, i);
         bool equal = true;
         if (t == NULL)
             continue;
@@ -121,7 +121,8 @@ static clv_status finalize_rope_frequencies(clv_config_overrides *out, clv_model
     return CLV_OK;
 }
 
-clv_status clv_finalize_config(clv_config_overrides *out, clv_model_config *model, const clv_weights *w, clv_error *err)
+clv_status clv_config_overrides_apply(clv_config_overrides *out, clv_model_config *model, const clv_weights *w,
+                                      clv_error *err)
 {
     *out = (clv_config_overrides){0};
     clv_status status = finalize_tied_embeddings(out, model, w, err);

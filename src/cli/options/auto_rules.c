@@ -1,5 +1,5 @@
-/* found_rules.c - reports the rules that `--rules auto` found: a line of text, an object of a table, a rules file. */
-#include "cli/options/found_rules.h"
+/* auto_rules.c - reports the rules that `--rules auto` found: a line of text, an object of a table, a rules file. */
+#include "cli/options/auto_rules.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@ static double more_percent(const clv_found_rules *f, double seconds)
     return 100 * (seconds / f->seconds - 1);
 }
 
-void clv_found_rules_print(char *out, size_t size, const clv_found_rules *f)
+void clv_auto_rules_print(char *out, size_t size, const clv_found_rules *f)
 {
     char preset[128] = "", next[CLV_FOUND_RULES_TEXT + 64] = "";
     out[0] = '\0';
@@ -26,12 +26,12 @@ void clv_found_rules_print(char *out, size_t size, const clv_found_rules *f)
     snprintf(out, size, "found: %s%s%s (%d priced)", f->like, preset, next, f->priced);
 }
 
-void clv_found_rules_add(clv_table *t, const clv_found_rules *f)
+void clv_auto_rules_add(clv_table *t, const clv_found_rules *f)
 {
     char text[CLV_FOUND_RULES_TEXT + 64], seconds[CLV_QUANTITY_TEXT];
     if (f->priced == 0)
         return;
-    clv_table_object(t, "found");
+    clv_table_begin_object(t, "found");
     clv_table_text(t, "like", f->like);
     clv_table_int(t, "priced", f->priced);
     clv_table_text(t, "preset", f->preset[0] ? f->preset : "none");
@@ -52,7 +52,7 @@ void clv_found_rules_add(clv_table *t, const clv_found_rules *f)
     }
 }
 
-clv_status clv_found_rules_save(const clv_plan_option *o, const char *path, clv_error *err)
+clv_status clv_auto_rules_save(const clv_plan_option *o, const char *path, clv_error *err)
 {
     const clv_saved_plan plan = {.size = sizeof plan,
                                  .mesh = o->mesh.mesh,

@@ -1,6 +1,6 @@
-/* share_machine.c - broadcasts a machine: gives all processes of a job that of the first, as each measures other rates,
- * by which it would compile other programs. */
-#include "measure/share_machine.h"
+/* machine_broadcast.c - broadcasts a machine: gives all processes of a job that of the first, as each measures other
+ * rates, by which it would compile other programs. */
+#include "measure/machine_broadcast.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +74,7 @@ static clv_status share(flat *mine, clv_job *job, clv_error *err)
     return status;
 }
 
-clv_status clv_share_machine(clv_machine *machine, clv_job *job, clv_error *err)
+clv_status clv_machine_broadcast(clv_machine *machine, clv_job *job, clv_error *err)
 {
     if (!job)
         return CLV_OK;

@@ -1,7 +1,6 @@
-/* plan_memory_report.c - memory section of `cleave plan`: bytes by kind, whether it fits, and suggestions that make
- * it smaller.
- */
-#include "cli/reports/plan_memory_report.h"
+/* plan_memory_table.c - adds the objects `memory` and `fit` of `cleave plan --all` and --json: bytes by kind, whether
+ * it fits, which options make it smaller. plan_screen.c prints the first screen. */
+#include "cli/reports/plan_memory_table.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -46,7 +45,7 @@ const char *clv_plan_memory_kind(int64_t *bytes, const clv_memory *m, int i)
 void clv_plan_memory_add(clv_table *t, const clv_plan_report *r)
 {
     const clv_memory *m = &r->memory;
-    clv_table_object(t, "memory");
+    clv_table_begin_object(t, "memory");
     for (int k = 0; k < KINDS; k++)
         clv_table_bytes(t, kinds[k].name, (double)bytes_of(m, k));
     clv_table_bytes(t, "total", (double)m->total);
@@ -103,13 +102,13 @@ static void add_enough(clv_table *t, const clv_plan_report *r, const char **opti
 static void add_advice(clv_table *t, const clv_plan_report *r, const char **options)
 {
     int largest[LARGEST], n = find_largest(largest, &r->memory);
-    clv_table_object(t, "largest");
+    clv_table_begin_object(t, "largest");
     for (int i = 0; i < n; i++)
         clv_table_bytes(t, kinds[largest[i]].name, (double)bytes_of(&r->memory, largest[i]));
-    clv_table_object(t, "smaller_by");
+    clv_table_begin_object(t, "smaller_by");
     for (int i = 0; i < n; i++)
         add_options(t, r, options, largest[i]);
-    clv_table_object(t, "would_need");
+    clv_table_begin_object(t, "would_need");
     for (int i = 0; i < r->n_smaller; i++)
         clv_table_bytes(t, r->smaller[i].option, (double)r->smaller[i].memory.total);
 }
@@ -121,7 +120,7 @@ void clv_plan_memory_fit_add(clv_table *t, const clv_plan_report *r)
     const char **options = r->smaller ? calloc((size_t)r->n_smaller + 1, sizeof *options) : NULL;
     if (!r->limit.source)
         return;
-    clv_table_object(t, "fit");
+    clv_table_begin_object(t, "fit");
     clv_table_bool(t, "fits", fits);
     clv_table_bytes(t, "limit", limit);
     clv_table_bytes(t, fits ? "spare" : "lacking", fits ? limit - total : total - limit);

@@ -1,8 +1,9 @@
-/* candidate_options.c - options of a candidate of --search, as columns or as they stand on a command line. */
+/* plan_search_options_text.c - writes the options of a candidate of `cleave plan --search`: columns of JSON, or as they
+ * stand on a command line. */
 #include <stdio.h>
 
 #include "cleave/plan_search.h"
-#include "cli/reports/plan_search_report.h"
+#include "cli/reports/plan_search_table.h"
 
 void clv_plan_candidate_add_options(clv_table *t, const clv_plan_candidate *c, bool searched_batch, bool json)
 {

@@ -1,6 +1,5 @@
-/* mpi_plan.c - prepares a collective over MPI: messages per peer, tags, staging offsets, all-reduce as reduce-scatter +
- * all-gather.
- */
+/* mpi_prepared_collective.c - prepares a collective over MPI: messages per peer, tags, staging offsets, all-reduce as
+ * reduce-scatter + all-gather. */
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -8,28 +7,28 @@
 
 enum { SMALL_REDUCE_BYTES = 64 << 10 }; /* an all_reduce in which a member sends no more than this has one phase */
 
-void clv_mpi_release(clv_plan *base)
+void clv_mpi_release(clv_prepared_collective *base)
 {
-    clv_mpi_plan *plan = (clv_mpi_plan *)base;
-    if (!plan)
+    clv_mpi_prepared_collective *prepared = (clv_mpi_prepared_collective *)base;
+    if (!prepared)
         return;
-    clv_mpi_plan_abandon(plan);
-    clv_threads_transport.release(plan->threads);
-    clv_shm_plan_free(&plan->shm);
+    clv_mpi_prepared_collective_abandon(prepared);
+    clv_threads_transport.release(prepared->threads);
+    clv_shm_prepared_collective_free(&prepared->shm);
     for (int i = 0; i < CLV_MPI_PHASES; i++) {
-        free(plan->phases[i].sends);
-        free(plan->phases[i].receives);
-        free(plan->phases[i].local);
-        free(plan->phases[i].ins);
-        free(plan->phases[i].requests);
+        free(prepared->phases[i].sends);
+        free(prepared->phases[i].receives);
+        free(prepared->phases[i].local);
+        free(prepared->phases[i].ins);
+        free(prepared->phases[i].requests);
     }
-    free(plan);
+    free(prepared);
 }
 
-static int64_t reserve_staging(clv_mpi_plan *plan, int64_t bytes)
+static int64_t reserve_staging(clv_mpi_prepared_collective *prepared, int64_t bytes)
 {
-    int64_t at = plan->staging_bytes;
-    plan->staging_bytes += (bytes + CLV_CACHE_LINE - 1) / CLV_CACHE_LINE * CLV_CACHE_LINE;
+    int64_t at = prepared->staging_bytes;
+    prepared->staging_bytes += (bytes + CLV_CACHE_LINE - 1) / CLV_CACHE_LINE * CLV_CACHE_LINE;
     return at;
 }
 
@@ -53,18 +52,18 @@ int64_t clv_box_offset(const clv_shard *box, const clv_shard *shard)
     return at;
 }
 
-static int64_t bytes_of(const clv_mpi_plan *plan, const clv_shard *box)
+static int64_t bytes_of(const clv_mpi_prepared_collective *prepared, const clv_shard *box)
 {
-    return clv_shard_elems(box) * (int64_t)clv_dtype_size(plan->base.dtype);
+    return clv_shard_elems(box) * (int64_t)clv_dtype_size(prepared->base.dtype);
 }
 
 /* The tag of messages from world rank `from` to `to`. */
-static int tag_of(const clv_world *world, int set, int from, int to)
+static int tag_of(const clv_world *world, int group_set, int from, int to)
 {
     const struct clv_mpi_world *state = world->mpi;
     int a = from - world->first_ranks[clv_world_process_of(world, from)],
         b = to - world->first_ranks[clv_world_process_of(world, to)];
-    return 1 + (set % state->n_tagged_sets * state->max_local_ranks + a) * state->max_local_ranks + b;
+    return 1 + (group_set % state->n_tagged_sets * state->max_local_ranks + a) * state->max_local_ranks + b;
 }
 
 /* Process of each member; NULL: out of memory. */
@@ -107,15 +106,17 @@ static void list_messages(clv_mpi_phase *ph, const clv_group_shards *parts, cons
 }
 
 /* Places a message in staging; in_place: its box is contiguous in host memory. */
-static void lay_out_message(clv_mpi_plan *plan, clv_mpi_message *p, const clv_world *world, bool sends, bool in_place)
+static void lay_out_message(clv_mpi_prepared_collective *prepared, clv_mpi_message *p, const clv_world *world,
+                            bool sends, bool in_place)
 {
-    int me = plan->base.comm->rank, peer = plan->base.group->ranks[p->move.peer];
+    int me = prepared->base.comm->rank, peer = prepared->base.group->ranks[p->move.peer];
     int64_t piece = world->mpi->job->max_message_bytes;
-    p->bytes = bytes_of(plan, &p->move.box);
-    p->first = reserve_staging(plan, CLV_MPI_FIRST_MESSAGE_BYTES);
-    p->at = p->bytes <= CLV_MPI_EAGER_BYTES || in_place ? -1 : reserve_staging(plan, p->bytes);
+    p->bytes = bytes_of(prepared, &p->move.box);
+    p->first = reserve_staging(prepared, CLV_MPI_FIRST_MESSAGE_BYTES);
+    p->at = p->bytes <= CLV_MPI_EAGER_BYTES || in_place ? -1 : reserve_staging(prepared, p->bytes);
     p->process = clv_world_process_of(world, peer);
-    p->tag = sends ? tag_of(world, plan->base.group->set, me, peer) : tag_of(world, plan->base.group->set, peer, me);
+    p->tag = sends ? tag_of(world, prepared->base.group->group_set, me, peer)
+                   : tag_of(world, prepared->base.group->group_set, peer, me);
     p->n_requests = 1 + (p->bytes <= CLV_MPI_EAGER_BYTES ? 0 : (int)((p->bytes + piece - 1) / piece));
 }
 
@@ -142,34 +143,37 @@ static clv_status make_lists(clv_mpi_phase *ph, int members, clv_error *err)
 }
 
 /* Places the own box and local reads in staging, where they need it. */
-static void lay_out_local(clv_mpi_plan *plan, clv_mpi_phase *ph, bool in_host, bool out_host)
+static void lay_out_local(clv_mpi_prepared_collective *prepared, clv_mpi_phase *ph, bool in_host, bool out_host)
 {
     bool contiguous = ph->has_own ? is_contiguous(&ph->own, &ph->in_shard) : true;
     bool direct = in_host && out_host && (!ph->reduces || contiguous);
-    ph->own_at = !ph->has_own || direct ? -1 : reserve_staging(plan, bytes_of(plan, &ph->own));
+    ph->own_at = !ph->has_own || direct ? -1 : reserve_staging(prepared, bytes_of(prepared, &ph->own));
     for (int i = 0; i < ph->n_local; i++) {
         clv_mpi_local_read *local = &ph->local[i];
-        local->at = local->route.by >= 0 || direct ? -1 : reserve_staging(plan, bytes_of(plan, &local->route.box));
+        local->at =
+            local->route.by >= 0 || direct ? -1 : reserve_staging(prepared, bytes_of(prepared, &local->route.box));
     }
 }
 
-static clv_status lay_out_all(clv_mpi_plan *plan, clv_mpi_phase *ph, clv_error *err)
+static clv_status lay_out_all(clv_mpi_prepared_collective *prepared, clv_mpi_phase *ph, clv_error *err)
 {
-    const clv_world *world = plan->base.comm->world;
-    bool in_host = ph->slices ? plan->base.out_device->backend->is_host : plan->base.in_device->backend->is_host;
-    bool out_host = plan->base.out_device->backend->is_host;
+    const clv_world *world = prepared->base.comm->world;
+    bool in_host =
+        ph->slices ? prepared->base.out_device->backend->is_host : prepared->base.in_device->backend->is_host;
+    bool out_host = prepared->base.out_device->backend->is_host;
     int64_t requests = 0;
     for (int i = 0; i < ph->n_sends; i++) {
         clv_mpi_message *p = &ph->sends[i];
-        lay_out_message(plan, p, world, true, in_host && is_contiguous(&p->move.box, &ph->in_shard));
+        lay_out_message(prepared, p, world, true, in_host && is_contiguous(&p->move.box, &ph->in_shard));
         requests += p->n_requests;
     }
     for (int i = 0; i < ph->n_receives; i++) {
         clv_mpi_message *p = &ph->receives[i];
-        lay_out_message(plan, p, world, false, !ph->reduces && out_host && is_contiguous(&p->move.box, &ph->out_shard));
+        lay_out_message(prepared, p, world, false,
+                        !ph->reduces && out_host && is_contiguous(&p->move.box, &ph->out_shard));
         requests += p->n_requests;
     }
-    lay_out_local(plan, ph, in_host, out_host);
+    lay_out_local(prepared, ph, in_host, out_host);
     ph->requests = calloc((size_t)requests + 1, sizeof *ph->requests);
     if (!ph->requests)
         return clv_fail_memory(err, "a collective's plan", (size_t)requests * sizeof *ph->requests);
@@ -179,15 +183,16 @@ static clv_status lay_out_all(clv_mpi_plan *plan, clv_mpi_phase *ph, clv_error *
     return CLV_OK;
 }
 
-static clv_status prepare_phase(clv_mpi_plan *plan, clv_mpi_phase *ph, const clv_group_shards *parts, clv_error *err)
+static clv_status prepare_phase(clv_mpi_prepared_collective *prepared, clv_mpi_phase *ph, const clv_group_shards *parts,
+                                clv_error *err)
 {
-    const clv_group *group = plan->base.group;
+    const clv_group *group = prepared->base.group;
     clv_receive_route own;
     ph->reduces = parts->reduces;
     ph->in_shard = parts->in[group->me];
     ph->out_shard = parts->out[group->me];
     CLV_TRY(make_lists(ph, group->n, err));
-    int *process = find_processes(group, plan->base.comm->world);
+    int *process = find_processes(group, prepared->base.comm->world);
     if (!process)
         return clv_fail_memory(err, "a collective's plan", (size_t)group->n * sizeof *process);
     list_messages(ph, parts, process, group->me, true);
@@ -197,14 +202,14 @@ static clv_status prepare_phase(clv_mpi_plan *plan, clv_mpi_phase *ph, const clv
     if (ph->has_own)
         ph->own = own.box;
     free(process);
-    return lay_out_all(plan, ph, err);
+    return lay_out_all(prepared, ph, err);
 }
 
 /* Plans a large all_reduce: reduces a slice per member, then gathers the slices. */
-static clv_status prepare_slices(clv_mpi_plan *plan, int64_t elems, clv_error *err)
+static clv_status prepare_slices(clv_mpi_prepared_collective *prepared, int64_t elems, clv_error *err)
 {
-    int n = plan->base.group->n, me = plan->base.group->me;
-    int64_t size = (int64_t)clv_dtype_size(plan->base.dtype);
+    int n = prepared->base.group->n, me = prepared->base.group->me;
+    int64_t size = (int64_t)clv_dtype_size(prepared->base.dtype);
     clv_shard *whole = calloc(2 * (size_t)n, sizeof *whole), *slice = whole + n;
     if (!whole)
         return clv_fail_memory(err, "a collective's slices", 2 * (size_t)n * sizeof *whole);
@@ -213,48 +218,52 @@ static clv_status prepare_slices(clv_mpi_plan *plan, int64_t elems, clv_error *e
         slice[m].rank = 1;
         clv_block_range(elems, 1, n, m, &slice[m].lo[0], &slice[m].hi[0]);
     }
-    plan->n_phases = 2;
-    plan->phases[0].out_at = plan->phases[1].in_at = slice[me].lo[0] * size;
-    plan->phases[1].slices = true;
-    clv_status status = prepare_phase(plan, &plan->phases[0],
+    prepared->n_phases = 2;
+    prepared->phases[0].out_at = prepared->phases[1].in_at = slice[me].lo[0] * size;
+    prepared->phases[1].slices = true;
+    clv_status status = prepare_phase(prepared, &prepared->phases[0],
                                       &(clv_group_shards){.n = n, .reduces = true, .in = whole, .out = slice}, err);
     if (status == CLV_OK)
-        status = prepare_phase(plan, &plan->phases[1], &(clv_group_shards){.n = n, .in = slice, .out = whole}, err);
+        status =
+            prepare_phase(prepared, &prepared->phases[1], &(clv_group_shards){.n = n, .in = slice, .out = whole}, err);
     free(whole);
     return status;
 }
 
-static clv_status prepare_messages(clv_mpi_plan *plan, const clv_group_shards *parts, clv_error *err)
+static clv_status prepare_messages(clv_mpi_prepared_collective *prepared, const clv_group_shards *parts, clv_error *err)
 {
-    int64_t elems = clv_shard_elems(&plan->base.in_shard), size = (int64_t)clv_dtype_size(plan->base.dtype);
-    plan->n_phases = 1;
+    int64_t elems = clv_shard_elems(&prepared->base.in_shard), size = (int64_t)clv_dtype_size(prepared->base.dtype);
+    prepared->n_phases = 1;
     if (parts->reduces && clv_group_shards_is_all_reduce(parts) && elems * size * (parts->n - 1) > SMALL_REDUCE_BYTES)
-        return prepare_slices(plan, elems, err);
-    return prepare_phase(plan, &plan->phases[0], parts, err);
+        return prepare_slices(prepared, elems, err);
+    return prepare_phase(prepared, &prepared->phases[0], parts, err);
 }
 
-clv_status clv_mpi_prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t, int64_t *staging, clv_error *err)
+clv_status clv_mpi_prepare(clv_prepared_collective **out, clv_comm *comm, const clv_transfer *t, int64_t *staging,
+                           clv_error *err)
 {
-    clv_mpi_plan *plan = calloc(1, sizeof *plan);
-    if (!plan)
-        return clv_fail_memory(err, "a collective's plan", sizeof *plan);
-    *plan = (clv_mpi_plan){.base = clv_plan_init(comm, t), .desc = {.what = t->what, .tag = t->tag}};
-    plan->local = clv_group_in_process(comm, t->group);
-    bool is_local = plan->local->n == t->group->n;
-    clv_status status = is_local ? clv_threads_transport.prepare(&plan->threads, comm, t, &plan->staging_bytes, err)
-                                 : clv_shm_prepare(plan, t, &plan->staging_bytes, err);
-    if (status == CLV_OK && !is_local && !plan->shm.in_slots)
-        status = prepare_messages(plan, &t->parts, err);
+    clv_mpi_prepared_collective *prepared = calloc(1, sizeof *prepared);
+    if (!prepared)
+        return clv_fail_memory(err, "a collective's plan", sizeof *prepared);
+    *prepared = (clv_mpi_prepared_collective){.base = clv_prepared_collective_init(comm, t),
+                                              .desc = {.what = t->what, .tag = t->tag}};
+    prepared->local = clv_group_in_process(comm, t->group);
+    bool is_local = prepared->local->n == t->group->n;
+    clv_status status = is_local
+                            ? clv_threads_transport.prepare(&prepared->threads, comm, t, &prepared->staging_bytes, err)
+                            : clv_shm_prepare(prepared, t, &prepared->staging_bytes, err);
+    if (status == CLV_OK && !is_local && !prepared->shm.in_slots)
+        status = prepare_messages(prepared, &t->parts, err);
     if (status != CLV_OK) {
-        clv_mpi_release(&plan->base);
+        clv_mpi_release(&prepared->base);
         return status;
     }
-    if (plan->n_phases > 0)
-        plan->base.receive_bytes = 0;
-    for (int k = 0; k < plan->n_phases; k++)
-        for (int i = 0; i < plan->phases[k].n_receives; i++)
-            plan->base.receive_bytes += plan->phases[k].receives[i].bytes;
-    *staging = plan->staging_bytes;
-    *out = &plan->base;
+    if (prepared->n_phases > 0)
+        prepared->base.receive_bytes = 0;
+    for (int k = 0; k < prepared->n_phases; k++)
+        for (int i = 0; i < prepared->phases[k].n_receives; i++)
+            prepared->base.receive_bytes += prepared->phases[k].receives[i].bytes;
+    *staging = prepared->staging_bytes;
+    *out = &prepared->base;
     return CLV_OK;
 }
