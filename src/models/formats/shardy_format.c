@@ -3,7 +3,7 @@
 
 #include "graph/graph.h"
 #include "models/formats/formats.h"
-#include "programs/export/exporter.h"
+#include "interop/export/exporter.h"
 
 static void put_tensor(FILE *to, const char *name, int rank, const int64_t *shape, const clv_layout *layout,
                        const clv_mesh *mesh)
