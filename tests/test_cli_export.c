@@ -53,7 +53,7 @@ static void test_import(void **state)
                                     "--accumulate 2 --recompute full --json"),
                      0);
     assert_string_equal(said, again);
-    cli_expect(0, "planned, not run: 2 stages",
+    cli_expect(0, "estimated: 2 stages",
                "plan -m {g}/llama --import '--pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size "
                "4 --seq-length 8'");
     cli_expect(0, "over model", "explain -m {g}/llama --seq 8 --import '--tensor-model-parallel-size 2' --json");

@@ -142,8 +142,8 @@ static void test_inputs_are_kept(void **state)
     const char *const outs[] = {"ids", "other", "model/model.safetensors", "config"};
     for (int i = 0; i < 4; i++)
         cli_expect(2, "name another file", "forward -m {d}/model --ids {d}/ids --out {d}/%s", outs[i]);
-    cli_shell("echo '{\"rules\": [[\"layers\", \"model\"]]}' > {d}/layers");
-    cli_expect(2, "layers are not stacked", "plan --block llama -tp 2 --rules {d}/layers");
+    cli_shell("echo '{\"rules\": [[\"layers\", \"pipe\"]]}' > {d}/layers");
+    cli_expect(2, "the mesh has no axis 'pipe'", "plan --block llama -tp 2 --rules {d}/layers");
     cli_expect(2, "is also the input of --rules",
                "forward -m {d}/model --ids {d}/ids --rules {d}/rules --out {d}/rules");
     cli_expect(2, "is also the input of --input", "embed -m {d}/model --input {d}/ids --out {d}/ids");

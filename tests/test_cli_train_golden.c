@@ -53,12 +53,13 @@ static void write_rows(const golden_batch *b, bool causal)
     must(clv_checkpoint_commit(to, &err), &err);
 }
 
-static void assert_metrics(int training, const char *options, double rate)
+static void assert_metrics(int training, const char *options, double rate, int batches)
 {
     char path[512], line[1024];
     snprintf(path, sizeof path, "%s/run/metrics.jsonl", cli_folder());
     FILE *lines = fopen(path, "r");
     assert_non_null(lines);
+    int dropped = 0;
     for (int i = 0; i < GOLDEN_STEPS; i++) {
         int step = -1;
         double loss = NAN, norm = NAN, lr = NAN, want = trainings[training].loss[i],
@@ -71,7 +72,10 @@ static void assert_metrics(int training, const char *options, double rate)
             fail_msg("%s by %s, %s, step %d: loss %.9g, norm %.9g; torch's are %.9g, %.9g", trainings[training].model,
                      trainings[training].optimizer, options, i, loss, norm, want, want_norm);
         assert_true(fabs(lr - rate) <= 1e-6 * rate);
+        const char *of_step = strstr(line, ",\"dropped\":");
+        dropped += of_step ? atoi(of_step + strlen(",\"dropped\":")) : 0;
     }
+    assert_int_equal(dropped, trainings[training].dropped * batches);
     assert_null(fgets(line, sizeof line, lines));
     fclose(lines);
 }
@@ -86,12 +90,17 @@ static void train(int training, int way)
     must(clv_optimizer_parse(&optimizer, trainings[training].optimizer, &err), &err);
     golden_batch_read(&b, trainings[training].model, trainings[training].task);
     write_rows(&b, strcmp(trainings[training].task, "causal") == 0);
+    const bool limited = trainings[training].capacity > 0;
+    cli_shell("cp -r {g}/%s {d}/model", trainings[training].model);
+    if (limited)
+        cli_shell("sed -i '0,/{/s//{\"moe_expert_capacity_factor\": %g,/' {d}/model/config.json",
+                  trainings[training].capacity);
     cli_expect(0, "",
-               "train -m {g}/%s --data {d}/ids.safetensors --no-shuffle --batch %d --steps 20 %s --weight-decay 0.1 "
+               "train -m {d}/model --data {d}/ids.safetensors --no-shuffle --batch %d --steps 20 %s --weight-decay 0.1 "
                "--decay-all --clip 1.0 --schedule constant --dtype f32 %s --out {d}/run",
-               trainings[training].model, ways[way].batches * (int)b.rows, optimizers[optimizer], ways[way].options);
-    assert_metrics(training, ways[way].options, golden_rate(optimizer));
-    cli_shell("rm -r {d}/run {d}/ids.safetensors");
+               ways[way].batches * (int)b.rows, optimizers[optimizer], ways[way].options);
+    assert_metrics(training, ways[way].options, golden_rate(optimizer), ways[way].batches);
+    cli_shell("rm -r {d}/run {d}/ids.safetensors {d}/model");
 }
 
 /* Each training the first way; of AdamW's a sweep. */

@@ -284,8 +284,8 @@ static void test_plan_70b(void **state)
         assert_int_equal(sscanf(time, "a step takes %lf s, %lf %% of it in collectives; %lf %% of the peak", &seconds,
                                 &share, &peak),
                          3);
-        assert_true(memory > state_gb && memory < 80 && of == 80);
-        assert_true(share > 0 && share < 100 && peak > 5 && peak < 60); /* 60: the share that the profile states */
+        assert_true(memory > state_gb && memory < of && of > 80 && of < 86); /* as nvidia-smi has it */
+        assert_true(share > 0 && share < 100 && peak > 5 && peak < 60);      /* 60: the share that the profile states */
         /* 6 flops a parameter and token, at the share of the peak that is printed */
         double least = 6 * 70.55e9 * 32 * 4096 / meshes[i].ranks / 9.89e14;
         assert_true(fabs(seconds * peak / 100 - least) < 0.25 * least);

@@ -284,6 +284,9 @@ static void test_layouts(void **state)
             fail_msg("%s: %s", faults[i].text, err.message);
         clv_import_free(program);
     }
+    clv_import *of_nothing = must_read("mlp");
+    assert_int_equal(clv_import_layouts(of_nothing, "/nowhere.json", &err), CLV_ENOTFOUND);
+    clv_import_free(of_nothing);
     static const struct {
         const char *mesh, *fault;
     } graphs[] = {{"data=2,model=2", NULL}, {"model=2", NULL}, {"other=1", NULL}, {"other=2", NULL}};

@@ -144,7 +144,7 @@ typedef struct clv_import_pattern_info {
 CLV_EXPERIMENTAL clv_status clv_import_pattern(const clv_import *program, int i, clv_import_pattern_info *out,
                                                clv_error *err);
 /** A clv_state_source: the values of constants, parameters and buffers. arg: the clv_import.
- *  @return CLV_OK; CLV_ENOTFOUND for a parameter whose values the archive does not have; CLV_EFORMAT, CLV_EIO */
+ *  @return CLV_OK; CLV_ENOTFOUND for a parameter whose values the archive does not have; errors of reading it */
 CLV_EXPERIMENTAL clv_status clv_import_state_source(void *arg, const char *name, const clv_type *type,
                                                     const clv_shard *box, void *out, int *known, clv_error *err);
 
