@@ -33,6 +33,8 @@ static void test_refused(void **state)
         2, "convolution.mlir:5:10: stablehlo.convolution (make_stablehlo.py:", "import {g}/stablehlo/convolution.mlir");
     cli_shell("head -c 900 {g}/stablehlo/mlp.mlir > {d}/cut.mlir");
     cli_expect(2, "cut.mlir:", "explain -m {d}/cut.mlir");
+    cli_expect(1, "mlp.mlir is a program of JAX or PyTorch, not a model;", "generate -m {g}/stablehlo/mlp.mlir -p x");
+    cli_expect(1, "gpt2.pt2 is a program of JAX or PyTorch, not a model;", "info {g}/torch_export/gpt2.pt2");
     cli_expect(2, "--rules has no effect", "plan -m {g}/stablehlo/mlp.mlir --rules fsdp -tp 2");
     cli_expect(2, "--batch has no effect on a program of others; valid beside it: --no-patterns, --layouts, --grad",
                "plan -m {g}/stablehlo/mlp.mlir --batch 4");

@@ -955,7 +955,7 @@ static void test_nothing_given(void **state)
     clv_type type = {0};
     assert_int_equal(clv_op_register(NULL, &err), CLV_EINVAL);
     assert_null(clv_op_find(NULL));
-    assert_null(clv_op_name(NULL));
+    assert_null(clv_op_scoped_name(NULL));
     assert_null(clv_op_attrs(NULL));
     assert_int_equal(clv_op_operand_count(NULL), 0);
     assert_int_equal(clv_op_operand(NULL, 0).id, 0);
@@ -1041,7 +1041,7 @@ static void test_attributes_as_text(void **state)
 /* What accessors say of an op that is there. */
 static void see(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
-    assert_string_equal(clv_op_name(op), "here.test.seen");
+    assert_string_equal(clv_op_scoped_name(op), "here.test.seen");
     assert_int_equal(clv_op_operand_count(op), 2);
     assert_true(clv_valid(clv_op_operand(op, 0)) && clv_op_operand(op, 1).id == 0 && clv_op_operand(op, 2).id == 0 &&
                 clv_op_operand(op, -1).id == 0);

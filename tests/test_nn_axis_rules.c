@@ -7,6 +7,7 @@
 #include "cleave/program.h"
 #include "cleave/session.h"
 #include "models/config/model_config.h"
+#include "must.h"
 #include "nn_layer_cases.h"
 #include "sweep.h"
 #include "unit_test.h"
@@ -246,6 +247,20 @@ static void preset_is_refused(const char *preset, const char *mesh_text, const c
     assert_string_equal(err.message, message);
 }
 
+/* Ranks of an axis of experts have data of their own. */
+static void test_experts_alone(void **state)
+{
+    static const char *const names[] = {"dp", "fsdp", "zero1"};
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    must(clv_mesh_parse(&mesh, "expert=4", &err), &err);
+    for (int i = 0; i < 3; i++)
+        must(clv_axis_rules_preset(&rules, names[i], &mesh, &err), &err);
+    must(clv_mesh_parse(&mesh, "expert=4,model=2", &err), &err);
+    must(clv_axis_rules_preset(&rules, "fsdp+megatron-sp", &mesh, &err), &err);
+}
+
 static void test_presets_that_do_not_fit(void **state)
 {
     preset_is_refused(NULL, "X=2,Y=2",
@@ -457,17 +472,12 @@ static void test_norm_of_a_scalar(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norm_of_a_scalar),
-        cmocka_unit_test(test_as_many_rules_as_fit),
-        cmocka_unit_test(test_names_of_ones_own),
-        cmocka_unit_test(test_features_of_any_name),
-        cmocka_unit_test(test_bad_names),
-        cmocka_unit_test(test_first_match_wins),
-        cmocka_unit_test(test_optimizer_layout),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_presets_that_do_not_fit),
-        cmocka_unit_test(test_presets),
-        cmocka_unit_test(test_random_rules),
+        cmocka_unit_test(test_norm_of_a_scalar),  cmocka_unit_test(test_as_many_rules_as_fit),
+        cmocka_unit_test(test_names_of_ones_own), cmocka_unit_test(test_features_of_any_name),
+        cmocka_unit_test(test_bad_names),         cmocka_unit_test(test_first_match_wins),
+        cmocka_unit_test(test_optimizer_layout),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_experts_alone),     cmocka_unit_test(test_presets_that_do_not_fit),
+        cmocka_unit_test(test_presets),           cmocka_unit_test(test_random_rules),
         cmocka_unit_test(test_random_updates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

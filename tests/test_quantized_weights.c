@@ -476,7 +476,7 @@ static void stored_box(void **state)
     must(clv_safetensors_write(writer, 0, NULL, stored, &err), &err);
     must(clv_safetensors_commit(writer, &err), &err);
     must(clv_safetensors_open(&file, path, &err), &err);
-    must(clv_quantized_tensor_read(clv_safetensors_at(file, 0), CLV_QUANT_Q8, &box, ints, scales, &err), &err);
+    must(clv_read_quantized_blocks(clv_safetensors_at(file, 0), CLV_QUANT_Q8, &box, ints, scales, &err), &err);
     for (int r = LO; r < HI; r++)
         for (int b = FROM; b < TO; b++) {
             const int at = (r - LO) * WIDE + b - FROM;

@@ -142,6 +142,12 @@ static void packed_dot(clv_graph *graph, clv_dtype dtype, int64_t rows)
     clv_prepacked_dot(graph, input(graph, "x", dtype, DIMS(rows, in)), input(graph, "w", dtype, DIMS(70, in, 16)), 1);
 }
 
+static void sort(clv_graph *graph, clv_dtype dtype, int64_t rows)
+{
+    clv_value values, index;
+    clv_sort(graph, input(graph, "x", dtype, DIMS(rows, 7)), (int)(rows % 2), false, &values, &index);
+}
+
 /* With gradients. */
 static void experts(clv_graph *graph, clv_dtype dtype, int64_t rows)
 {
@@ -187,6 +193,9 @@ static void test_what_is_asked_for_grows_with_every_extent(void **state)
             check_graph(graph, &r, seen);
             graph = new_graph();
             experts(graph, dtypes[t], rows);
+            check_graph(graph, &r, seen);
+            graph = new_graph();
+            sort(graph, dtypes[t], rows);
             check_graph(graph, &r, seen);
         }
     for (int i = 0; i < DTYPES * 2 * 6; i++) {

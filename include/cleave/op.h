@@ -76,7 +76,7 @@ enum {
 typedef struct clv_op clv_op;
 
 /** Name of the op with its scope: "layers.3.mlp.squared_relu". */
-CLV_EXPERIMENTAL const char *clv_op_name(const clv_op *op);
+CLV_EXPERIMENTAL const char *clv_op_scoped_name(const clv_op *op);
 /** Attributes of the op: attrs_size bytes, as given to clv_emit; NULL if it has none. */
 CLV_EXPERIMENTAL const void *clv_op_attrs(const clv_op *op);
 /** Prints the attributes as snprintf does, by the def's table: "s=0.5 tag=gate"; control characters are escaped.

@@ -588,7 +588,7 @@ void clv_output(clv_graph *graph, const char *name, clv_value value, const clv_l
 
 /* ---- ops ---- */
 
-const char *clv_op_name(const clv_op *op)
+const char *clv_op_scoped_name(const clv_op *op)
 {
     return op ? op->name : NULL;
 }

@@ -51,6 +51,7 @@ static clv_status check_folder(const char *path, clv_error *err)
     const char *name = strrchr(path, '/');
     if (!S_ISREG(info.st_mode))
         return clv_fail(err, CLV_EFORMAT, "%s is neither a file nor a folder; give the folder of a model", path);
+    CLV_TRY(clv_fail_if_program(path, err));
     return clv_fail(err, CLV_EFORMAT, "%s is a file; give the folder of the model: %.*s", path,
                     name > path ? (int)(name - path) : 1,
                     name > path ? path

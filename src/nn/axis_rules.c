@@ -235,9 +235,11 @@ static bool fits(const preset *p, const clv_mesh *mesh)
     for (int a = 0; a < mesh->n_axes; a++)
         if (!uses_axis(&rules, a))
             return false;
-    for (int i = 0; i < MAX_PRESET_NEEDS && p->needs[i]; i++)
-        if (find_axis(mesh, p->needs[i]) < 0)
+    for (int i = 0; i < MAX_PRESET_NEEDS && p->needs[i]; i++) {
+        const bool data = strcmp(p->needs[i], "data") == 0; /* ranks of expert are data ranks, too */
+        if (find_axis(mesh, p->needs[i]) < 0 && !(data && find_axis(mesh, "expert") >= 0))
             return false;
+    }
     return true;
 }
 

@@ -1,4 +1,5 @@
-/* axis_rules.h - logical axis names (batch, heads, ...) and building rule lists. */
+/* axis_rules.h - internals of cleave/rules.h, where the names are: checks and appends rules; which
+ * mesh axis has pipeline stages, which are of FSDP or ZeRO. */
 #pragma once
 
 #include <stdbool.h>

@@ -530,6 +530,6 @@ const clv_op_def clv_op_fill = {
     CLV_ATTRS(fill_attrs, fill_fields),
     .shape = fill_shape,
     .rule = clv_op_rule_elementwise,
-    .gradient = clv_op_gradient_none,
+    .gradient = clv_op_gradient_zero,
     .run = fill_run,
 };

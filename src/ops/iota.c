@@ -51,7 +51,7 @@ const clv_op_def clv_op_iota = {
     CLV_ATTRS(iota_attrs, iota_fields),
     .shape = iota_shape,
     .rule = iota_rule,
-    .gradient = clv_op_gradient_none,
+    .gradient = clv_op_gradient_zero,
     .run = iota_run,
 };
 

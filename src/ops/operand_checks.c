@@ -179,6 +179,6 @@ clv_status clv_op_shape_like_first(const clv_op *op, const clv_type *in, clv_typ
     return CLV_OK;
 }
 
-void clv_op_gradient_none(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+void clv_op_gradient_zero(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
 }

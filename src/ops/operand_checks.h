@@ -100,4 +100,4 @@ void clv_op_rule_elementwise(const clv_op *op, const clv_type *in, const clv_typ
 /* A clv_op_def.shape: the result is like operand 0. */
 clv_status clv_op_shape_like_first(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err);
 /* A clv_op_def.gradient: 0 for every operand. (NULL: differentiating the op is an error.) */
-void clv_op_gradient_none(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in);
+void clv_op_gradient_zero(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in);

@@ -1,4 +1,5 @@
-/* reshard_step.c - names and properties of the kinds of collectives. */
+/* reshard_step.c - the kinds of reshard steps (collectives, sends, local slice and mask): name, whether it
+ * reduces, whether it moves bytes. */
 #include "program/reshard_step.h"
 
 static const struct {

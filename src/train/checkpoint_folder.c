@@ -1,4 +1,5 @@
-/* checkpoint_folder.c - checkpoint folder: lists step-N folders, prunes old ones, updates "latest". */
+/* checkpoint_folder.c - checkpoint folder: lists step-N folders, prunes old ones, removes what killed
+ * runs left half written, updates "latest". */
 #include "train/checkpoint_folder.h"
 
 #include <dirent.h>

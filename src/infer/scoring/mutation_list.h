@@ -1,4 +1,5 @@
-/* mutation_list.h - parses protein mutations such as "A24G,K30R:L31V". */
+/* mutation_list.h - parses protein mutations such as "A24G,K30R:L31V": "," separates mutations, ":" joins the
+ * substitutions of one. */
 #pragma once
 
 #include "cleave/status.h"

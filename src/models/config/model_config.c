@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "cleave/import.h"
 #include "io/files/file.h"
 #include "models/config/config_readers.h"
 #include "models/config/config_keys.h"
@@ -187,6 +188,16 @@ static clv_status read_file(clv_model_config *out, const char *path, clv_error *
 }
 
 /* One that is no configuration may be another file of a model's folder. */
+clv_status clv_fail_if_program(const char *path, clv_error *err)
+{
+    return !clv_import_is_program(path)
+               ? CLV_OK
+               : clv_fail(err, CLV_EFORMAT,
+                          "%s is a program of JAX or PyTorch, not a model; cleave's import, plan, explain, forward, "
+                          "verify and export take it",
+                          path);
+}
+
 static clv_status read_given_file(clv_model_config *out, const char *path, clv_error *err)
 {
     clv_error why = {0};
@@ -196,6 +207,7 @@ static clv_status read_given_file(clv_model_config *out, const char *path, clv_e
         return CLV_OK;
     if (status != CLV_EFORMAT)
         return clv_fail(err, status, "%s", why.message);
+    CLV_TRY(clv_fail_if_program(path, err));
     return clv_fail(err, status, "%s; a model is given by its folder, or its config.json", why.message);
 }
 

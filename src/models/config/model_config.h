@@ -70,6 +70,8 @@ static inline int64_t clv_model_config_window(const clv_model_config *model, int
 
 /* False for NULL. */
 bool clv_is_folder(const char *path);
+/* @return CLV_EFORMAT, saying so, for a file that is a program, not a model; else CLV_OK */
+clv_status clv_fail_if_program(const char *path, clv_error *err);
 
 /* Reads a config.json, or the one in a folder.
  * @return CLV_EFORMAT, CLV_EUNSUPPORTED, both naming the key; CLV_ENOTFOUND, CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */

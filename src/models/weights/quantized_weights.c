@@ -39,7 +39,7 @@ void clv_quantized_blocks_unpack(clv_quant quant, uint8_t *ints, uint16_t *scale
     }
 }
 
-clv_status clv_quantized_tensor_read(const clv_safetensor *t, clv_quant quant, const clv_shard *box, uint8_t *ints,
+clv_status clv_read_quantized_blocks(const clv_safetensor *t, clv_quant quant, const clv_shard *box, uint8_t *ints,
                                      uint16_t *scales, clv_error *err)
 {
     const int64_t block_bytes = clv_stored_block_bytes(quant);
@@ -137,7 +137,7 @@ static clv_status read_blocks(const clv_state_read_request *r, const clv_shard *
         return clv_quantize_parameter(quant, w->files, &r->model->config, &r->parameter, box, ints, scales, err);
     const clv_model_tensor tensor = clv_quantized_tensor(&r->parameter, quant);
     CLV_TRY(clv_weights_find(&stored, w->files, tensor.name, err));
-    return clv_quantized_tensor_read(stored, quant, box, ints, scales, err);
+    return clv_read_quantized_blocks(stored, quant, box, ints, scales, err);
 }
 
 clv_status clv_read_quantized_ints_and_keep_scales(const clv_state_read_request *r, clv_error *err)

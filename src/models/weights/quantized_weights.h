@@ -17,7 +17,7 @@ void clv_quantized_blocks_pack(clv_quant quant, uint8_t *stored, const uint8_t *
 void clv_quantized_blocks_unpack(clv_quant quant, uint8_t *ints, uint16_t *scales, const uint8_t *stored,
                                  int64_t blocks);
 /* Reads the blocks of a box of scales [(parts,) out..., in.../32], and no other bytes. ints may be NULL. */
-clv_status clv_quantized_tensor_read(const clv_safetensor *tensor, clv_quant quant, const clv_shard *box, uint8_t *ints,
+clv_status clv_read_quantized_blocks(const clv_safetensor *tensor, clv_quant quant, const clv_shard *box, uint8_t *ints,
                                      uint16_t *scales, clv_error *err);
 /* Quantizes such a box of a parameter that the files store as floats. ints may be NULL. */
 clv_status clv_quantize_parameter(clv_quant quant, const clv_weights *weights, const clv_model_config *model,

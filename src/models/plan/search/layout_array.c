@@ -1,4 +1,4 @@
-/* layout_list.c - a list of layouts that grows. */
+/* layout_array.c - a growable array of layouts. */
 #include <stdlib.h>
 
 #include "base/error.h"
