@@ -21,7 +21,7 @@ static void test_stablehlo(void **state)
     cli_expect(0, "", "export --stablehlo -m {g}/llama -tp 2 --batch 2 --seq 4 --out {d}/step.mlir");
     cli_expect(0, "new.embed.weight", "import {d}/step.mlir");
     cli_expect(0, "sdy.mesh @mesh = <[\"data\"=4]>", "export --stablehlo -m {g}/stablehlo/fsdp.mlir");
-    cli_expect(2, "an op 'router' has no form in StableHLO", "export --stablehlo -m {g}/mixtral --seq 4");
+    cli_expect(2, "an op 'router' is not among those that are written as StableHLO", "export --stablehlo -m {g}/mixtral --seq 4");
     cli_expect(2, "give --stablehlo, or --as", "export -m {g}/llama");
     cli_expect(2, "--as", "export --stablehlo --as jax -m {g}/llama");
 }
@@ -80,6 +80,9 @@ static void test_refused(void **state)
     cli_expect(2, "--mesh", "plan -m {g}/llama --mesh data=2 --import '--tensor-model-parallel-size 2'");
     cli_shell("echo nothing > {d}/nothing");
     cli_expect(2, "no layout", "plan -m {g}/llama --import {d}/nothing");
+    cli_expect(2, "pipeline stages have no form in jax; valid: megatron",
+               "export --as jax -m {g}/llama --mesh pipe=2,model=2");
+    cli_expect(1, "shards are not written by pipeline stages", "shard -m {g}/llama --mesh pipe=2 --out {d}/shards");
     cli_expect(2, "absent", "plan -m {g}/llama --import {d}/absent");
 }
 

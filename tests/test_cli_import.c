@@ -38,6 +38,11 @@ static void test_refused(void **state)
     cli_expect(2, "--rules has no effect", "plan -m {g}/stablehlo/mlp.mlir --rules fsdp -tp 2");
     cli_expect(2, "--batch has no effect on a program of others; valid beside it: --no-patterns, --layouts, --grad",
                "plan -m {g}/stablehlo/mlp.mlir --batch 4");
+    cli_expect(2, "--batch has no effect on a program", "verify -m {g}/stablehlo/mlp.mlir --batch 3");
+    cli_expect(2, "--dtype has no effect on a program",
+               "forward -m {g}/stablehlo/mlp.mlir --inputs {g}/stablehlo/mlp.safetensors --dtype bf16 --out {d}/o");
+    cli_expect(2, "have no effect with --search of a program",
+               "plan -m {g}/stablehlo/mlp.mlir --search --devices 4 --mesh model=2");
     cli_expect(2, "--seq has no effect", "explain -m {g}/stablehlo/mlp.mlir --seq 4");
     cli_expect(2, "--no-patterns has no effect on a model", "plan -m {g}/llama --no-patterns");
     cli_expect(2, "gradients are of parameters; the program has none",
@@ -193,11 +198,14 @@ static void test_parameters(void **state)
     must(clv_checkpoint_add_tensor(writer, "x", CLV_F32, 2, x_shape, &err), &err);
     must(clv_checkpoint_add_tensor(writer, "y", CLV_I64, 1, y_shape, &err), &err);
     must(clv_checkpoint_add_tensor(writer, "down.bias", CLV_F32, 1, bias_shape, &err), &err);
+    must(clv_checkpoint_add_tensor(writer, "down.bais", CLV_F32, 1, bias_shape, &err), &err);
+    must(clv_checkpoint_write(writer, 3, NULL, bias, &err), &err);
     must(clv_checkpoint_write(writer, 0, NULL, x, &err), &err);
     must(clv_checkpoint_write(writer, 1, NULL, y, &err), &err);
     must(clv_checkpoint_write(writer, 2, NULL, bias, &err), &err);
     must(clv_checkpoint_commit(writer, &err), &err);
-    cli_expect(0, "ran in", "forward -m {g}/torch_export/mlp.pt2 --inputs {d}/values.safetensors -tp 2 --out {d}/o");
+    cli_expect(0, "values.safetensors: the program has no tensor down.bais;",
+               "forward -m {g}/torch_export/mlp.pt2 --inputs {d}/values.safetensors -tp 2 --out {d}/o");
     clv_checkpoint *file;
     int64_t at;
     float loss = 1;

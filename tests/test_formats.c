@@ -282,6 +282,8 @@ static void test_refused_texts(void **state)
                 "no linear module 'lm_hat'");
     refuse_read("{\"mesh\": {\"a\": 2}, \"tensor_parallel\": \"a\", \"plan\": {\"lm_head\": \"colwise\"}}",
                 CLV_EUNSUPPORTED, "model.embed_tokens.weight: the plan leaves it whole");
+    refuse_read("{\"mesh\": {\"a\": 2}, \"tensor_parallel\": \"a\", \"plan\": {\"lm_head\": \"DiagonalParallel()\"}}",
+                CLV_EINVAL, "'lm_head' has the style 'DiagonalParallel()'; valid: ColwiseParallel()");
     refuse_read("--tensor-model-parallel-size", CLV_EFORMAT, "needs a value");
     refuse_read("--tensor-model-parallel-size many", CLV_EFORMAT, "whole number");
     refuse_read("--tensor-modle-parallel-size 2", CLV_EINVAL, "--tensor-modle-parallel-size is not known");

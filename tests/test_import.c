@@ -112,7 +112,8 @@ static const char *const programs[] = {"mlp_forward",
                                        "dropout",
                                        "sampling",
                                        "scan_remat_jax_0_9",
-                                       "bf16_attention"};
+                                       "bf16_attention",
+                                       "unsigned"};
 static const char *const meshes[] = {"data=1,model=1", "data=2,model=1", "data=1,model=3", "data=2,model=2"};
 
 static void test_values(void **state)

@@ -83,6 +83,7 @@ static const golden goldens[] = {{"mlp", "result[0]", 1e-5},
                                  {"bert", "result['loss']", 1e-5},
                                  {"bert_core", "result['loss']", 1e-5},
                                  {"ops", NULL, 1e-5},
+                                 {"stopped", "", 1e-5},
                                  {"buffers", NULL, 1e-5}};
 static const char *const meshes[] = {"data=1,model=1", "data=2,model=1", "data=1,model=3", "data=2,model=2"};
 

@@ -353,6 +353,44 @@ static void test_dispatch_definition(void **state)
     }
 }
 
+/* What rows hold that the mask leaves out changes no other row: they take no place. */
+static void test_masked_rows_take_no_place(void **state)
+{
+    enum { LEFT_OUT = 4 };
+    clv_graph *graph = must_graph("model=1");
+    const clv_axis_rules rules = clv_graph_axis_rules(graph, NULL);
+    const clv_value x = clv_input(graph, "x", CLV_F64, 3, (int64_t[]){1, ROWS, WIDTH}, NULL);
+    const clv_value mask = clv_input(graph, "mask", CLV_U8, 2, (int64_t[]){1, ROWS}, NULL);
+    const clv_experts_options how = {.experts = 2,
+                                     .top_k = 1,
+                                     .ffn = FFN,
+                                     .activation = CLV_SILU,
+                                     .init = {CLV_INIT_NORMAL, 1},
+                                     .output_init = {CLV_INIT_NORMAL, 1},
+                                     .mask = mask,
+                                     .capacity_factor = 0.5};
+    const clv_value y = clv_parallel_experts(graph, x, &rules, &how);
+    double first[ROWS * WIDTH];
+    bool kept = false;
+    for (int turn = 0; turn < 8; turn++) {
+        graph_eval *eval = graph_eval_new(graph, 3);
+        for (int r = 0; r < ROWS; r++)
+            graph_eval_set(eval, mask, r, r >= LEFT_OUT);
+        for (int i = 0; turn > 0 && i < LEFT_OUT * WIDTH; i++)
+            graph_eval_set(eval, x, i, sin(turn * 100 + i));
+        graph_eval_must_run(eval, -1);
+        for (int i = LEFT_OUT * WIDTH; i < ROWS * WIDTH; i++) {
+            const double got = graph_eval_get(eval, y, i);
+            first[i] = turn == 0 ? got : first[i];
+            kept = kept || got != 0;
+            assert_true(got == first[i]);
+        }
+        graph_eval_free(eval);
+    }
+    assert_true(kept);
+    clv_graph_free(graph);
+}
+
 static void fails(clv_graph *graph, clv_status status, const char *part)
 {
     clv_error err = {0};
@@ -515,6 +553,7 @@ int main(void)
         cmocka_unit_test(test_places),
         cmocka_unit_test(test_dispatch_definition),
         cmocka_unit_test(test_bad_places),
+        cmocka_unit_test(test_masked_rows_take_no_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,7 +106,8 @@ typedef struct clv_experts_options {
     int64_t shared_ffn;         /**< width of an expert that every row has ("shared.gate_up.weight", ...); 0: none */
     bool shared_gate;           /**< it is scaled by sigmoid(x "shared_gate.weight" [M,1]) */
     clv_init init, output_init; /**< initial router, gate and up weights, and down weights */
-    double capacity_factor;     /**< f: an expert has places for ceil(f K S / E) rows of a sequence, and others are
+    clv_value mask;         /**< u8 [...], of rows: 0 takes no place of an expert (with a capacity); CLV_NONE: all do */
+    double capacity_factor; /**< f: an expert has places for ceil(f K S / E) rows of a sequence, and others are
                                      dropped (Megatron's --moe-expert-capacity-factor); 0: no limit, none is dropped */
 } clv_experts_options;
 /** Mixture of experts, x [...,M] -> [...,M]: the gated MLPs of the experts that a router chooses for each row. State

@@ -74,7 +74,8 @@ clv_value clv_model_blocks(clv_graph *graph, const clv_model_config *model, cons
                            const clv_model_inputs *in, clv_value x, clv_block_form form)
 {
     clv_block_options block = block_of(model, build, in, form);
-    const clv_experts_options experts = experts_of(model, build);
+    clv_experts_options experts = experts_of(model, build);
+    experts.mask = in->mask;
     block.experts = model->experts > 0 ? &experts : NULL;
     clv_key key = key_of_dropout(build, dropout_keys);
     x = clv_dropout(graph, x, build->dropout, key, build->step);

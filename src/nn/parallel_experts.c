@@ -38,6 +38,17 @@ static void route(clv_graph *graph, clv_value x, const clv_axis_rules *rules, co
     clv_nn_record_router(graph, logits, *ids);
 }
 
+/* The chosen experts, -1 for rows that the mask leaves out. */
+static clv_value choices_of_rows(clv_graph *graph, clv_value ids, clv_value mask)
+{
+    if (!clv_valid(mask))
+        return ids;
+    clv_type type = clv_graph_type(graph, ids);
+    type.shape[type.rank - 1] = 1;
+    const clv_value counts = clv_reshape(graph, clv_cast(graph, mask, CLV_BOOL), type.rank, type.shape);
+    return clv_where(graph, counts, ids, clv_fill(graph, CLV_I32, 0, NULL, -1));
+}
+
 /* Experts work on all their places, filled or not. */
 static clv_value at_places(clv_graph *graph, clv_value x, clv_value ids, clv_value weights, clv_value up,
                            clv_value down, const clv_axis_rules *rules, const clv_experts_options *o)
@@ -53,8 +64,9 @@ static clv_value at_places(clv_graph *graph, clv_value x, clv_value ids, clv_val
     const int64_t rows = type.shape[batched];
     const double places = ceil(o->capacity_factor * (double)o->top_k * (double)rows / (double)o->experts);
     const int64_t capacity = places < 1 ? 1 : places < (double)rows ? (int64_t)places : rows > 0 ? rows : 1;
+    ids = choices_of_rows(graph, ids, o->mask);
     clv_value place = clv_expert_places(graph, ids, o->experts, capacity);
-    clv_nn_record_places(graph, place, o->experts * capacity);
+    clv_nn_record_places(graph, ids, place, o->experts * capacity);
     clv_value placed = clv_expert_dispatch(graph, x, place, o->experts, capacity);
     const clv_layout split = clv_named_layout(graph, rules, type.rank + 1, names + 1 - batched);
     placed = clv_constrain(graph, placed, &split);

@@ -93,17 +93,22 @@ void clv_nn_record_router(clv_graph *graph, clv_value logits, clv_value ids)
     r->ids[r->n++] = ids;
 }
 
-void clv_nn_record_places(clv_graph *graph, clv_value places, int64_t none)
+/* How many elements are `number`: an f64 scalar. */
+static clv_value count_equal(clv_graph *graph, clv_value x, int64_t number)
+{
+    const clv_type type = clv_graph_type(graph, x);
+    int dims[CLV_MAX_RANK];
+    for (int d = 0; d < type.rank; d++)
+        dims[d] = d;
+    const clv_value all = clv_fill(graph, type.dtype, type.rank, type.shape, (double)number);
+    return clv_reduce(graph, CLV_SUM, clv_cast(graph, clv_equal(graph, x, all), CLV_F64), dims, type.rank, false);
+}
+
+void clv_nn_record_places(clv_graph *graph, clv_value ids, clv_value places, int64_t none)
 {
     clv_graph_routers *r = graph->routers;
     if (!r || !clv_graph_ok(graph))
         return;
-    const clv_type type = clv_graph_type(graph, places);
-    int dims[CLV_MAX_RANK];
-    for (int d = 0; d < type.rank; d++)
-        dims[d] = d;
-    const clv_value full = clv_fill(graph, type.dtype, type.rank, type.shape, (double)none);
-    const clv_value sum =
-        clv_reduce(graph, CLV_SUM, clv_cast(graph, clv_equal(graph, places, full), CLV_F64), dims, type.rank, false);
+    const clv_value sum = clv_sub(graph, count_equal(graph, places, none), count_equal(graph, ids, -1));
     r->dropped = clv_valid(r->dropped) ? clv_add(graph, r->dropped, sum) : sum;
 }

@@ -343,6 +343,18 @@ def sampling():
 
 
 @program
+def unsigned():
+    """Folds of ui32, which wrap around."""
+
+    def f(x, y):
+        most, more = (-(jnp.abs(a) * 10 + 1).astype(jnp.uint32) for a in (x, y))
+        added = jnp.zeros(x.shape, jnp.uint32).at[jnp.array([0, 0, 1, 3])].add(most)
+        return most.sum(0), jnp.cumsum(more, 0), jnp.prod(more, 1), added
+
+    return f, tuple(weights(x=(4, 8), y=(4, 8)).values())
+
+
+@program
 def convolution():
     def f(x, w):
         return jax.lax.conv(x, w, (1, 1), "SAME")

@@ -226,6 +226,24 @@ def ops():
 
 
 @program
+def stopped():
+    """What is detached gets no gradient; rsub with alpha."""
+
+    class Stopped(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.randn(8, 5))
+
+        def forward(self, x):
+            h = x @ self.w
+            most = h.detach().amax(1, keepdim=True)
+            rest = torch.rsub(h, x.sum(1, keepdim=True), alpha=0.5)
+            return (h / (most + 10) + rest * h.detach()).sum()
+
+    return Stopped(), (torch.randn(6, 8),)
+
+
+@program
 def buffers():
     """Buffers that forward changes, and a tensor that it holds."""
 

@@ -16,7 +16,7 @@ typedef struct forward_args {
 static bool parse(forward_args *a, clv_invocation *run)
 {
     const clv_option options[] = {
-        CLV_MODEL_OPTION(&a->model.path, "PATH", "model folder: config.json and safetensors; or a program"),
+        CLV_MODEL_OR_PROGRAM_OPTION(&a->model.path),
         CLV_OPT_INPUT(
             "--ids, --inputs", &a->job.ids, "FILE",
             "safetensors with integers ids [B,S] and, optionally, mask (0: padding) and token_types; of a program its "

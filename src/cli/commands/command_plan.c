@@ -267,7 +267,9 @@ static bool is_estimated(const plan_args *a)
     clv_mesh mesh;
     const char *text = a->plan.mesh.text;
     bool known = text && clv_mesh_option_parse(&mesh, text, NULL) == CLV_OK;
-    for (int i = 0; known && (a->show || a->collectives) && i < mesh.n_axes; i++) /* of the program, which runs */
+    const bool compiled =
+        a->show || a->collectives || clv_mesh_option_is_auto(&a->plan.mesh) || clv_mesh_option_has_file(&a->plan.mesh);
+    for (int i = 0; known && compiled && i < mesh.n_axes; i++) /* of the program, which runs */
         mesh.axis[i].size = strcmp(mesh.axis[i].name, "pipe") == 0 ? 1 : mesh.axis[i].size;
     return clv_plan_needs_estimate(known ? &mesh : NULL, a->plan.plan.model, a->plan.software != NULL) ||
            a->search.schedule || a->search.virtual_stages || a->offload_layers;
@@ -383,6 +385,10 @@ static clv_status search(clv_invocation *run, plan_args *a, clv_error *err)
 
 static clv_status search_program(clv_invocation *run, plan_args *a, clv_error *err)
 {
+    if (a->plan.mesh.text || a->plan.mesh.tp > 1)
+        return clv_fail(err, CLV_EINVAL,
+                        "--mesh and -tp have no effect with --search of a program, which finds the mesh; "
+                        "valid: --devices");
     const clv_imported_search how = {a->search.devices, a->search.most, a->memory_limit};
     clv_status status = clv_plan_option_resolve(&a->plan, err);
     if (status == CLV_OK)

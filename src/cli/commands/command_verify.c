@@ -28,7 +28,7 @@ typedef struct verify_args {
 static bool parse(verify_args *a, clv_invocation *run)
 {
     const clv_option options[] = {
-        CLV_MODEL_OPTION(&a->model.path, "PATH", "model folder: config.json and safetensors; or a program"),
+        CLV_MODEL_OR_PROGRAM_OPTION(&a->model.path),
         CLV_NO_PATTERNS_OPTION(&a->model.no_patterns),
         CLV_OPT_VALUE(INTS, "--tp", &a->degrees, "LIST",
                       "degrees to compare (1,2,3,4); a single one is compared with 1", .min = 1,

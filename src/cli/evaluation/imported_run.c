@@ -11,6 +11,7 @@
 
 #include "cleave/checkpoint.h"
 #include "cli/output/exit_code.h"
+#include "cli/output/messages.h"
 #include "cli/timing/clock.h"
 
 bool clv_is_imported_program(const char *path)
@@ -80,6 +81,16 @@ clv_status clv_imported_compile(clv_program **out, clv_import *program, const cl
     return status;
 }
 
+const char *clv_options_of_run_program(const char *path, const char **what)
+{
+    *what = "a program of others";
+    return clv_is_imported_program(path)
+               ? "--inputs, --against, --out, --grad, --allow-nonfinite, --no-patterns, --layouts, --mesh, -tp, --tp, "
+                 "--threads, --comm, --comm-timeout, --flight-recorder, --overlap, --check, --comm-dtype, --hardware, "
+                 "--seed, --tolerance, --json, --wide"
+               : NULL;
+}
+
 /* ---- values ---- */
 
 /* Inputs and outputs by name, with memory. */
@@ -122,6 +133,9 @@ static clv_status read_box(void *out, const clv_checkpoint *file, int64_t i, con
     clv_type_print(want, sizeof want, type);
     if (!fits)
         return clv_fail(err, CLV_ESHAPE, "%s does not have the shape that it has in the program: %s", info.name, want);
+    if (clv_dtype_is_float(info.dtype) != clv_dtype_is_float(type->dtype))
+        return clv_fail(err, CLV_EDTYPE, "%s is %s in the file; the program has %s", info.name,
+                        clv_dtype_name(info.dtype), want);
     return clv_checkpoint_read(file, i, box, type->dtype, out, err);
 }
 
@@ -150,8 +164,29 @@ static clv_status read_state(void *arg, const char *name, const clv_type *type, 
     return read_box(out, from->file, i, type, box, err);
 }
 
+static bool is_of_program(const clv_imported_run *run, const char *name)
+{
+    clv_import_argument_or_result_info info = {.size = sizeof info};
+    for (int i = 0; clv_import_argument_or_result(run->program, i, &info, NULL) == CLV_OK && info.name; i++)
+        if (strcmp(info.name, name) == 0)
+            return true;
+    return strncmp(name, "grad.", strlen("grad.")) == 0;
+}
+
+/* Names the first tensor of a file that the program does not have: a misspelt parameter would not be taken. */
+static void note_unused(const clv_imported_run *run, const clv_checkpoint *file, const char *path)
+{
+    clv_tensor_info info = {.size = sizeof info};
+    for (int64_t i = 0; i < clv_checkpoint_tensor_count(file); i++)
+        if (clv_checkpoint_tensor(file, i, &info, NULL) == CLV_OK && !is_of_program(run, info.name)) {
+            clv_log("note: %s: the program has no tensor %s; cleave import lists what it has", path, info.name);
+            return;
+        }
+}
+
 static clv_status read_inputs(clv_imported_run *run, const clv_checkpoint *file, const char *path, clv_error *err)
 {
+    note_unused(run, file, path);
     for (int i = 0; i < run->n_in; i++)
         CLV_TRY(read_input(&run->in[i], file, path, err));
     return CLV_OK;

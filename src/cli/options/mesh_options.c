@@ -39,7 +39,7 @@ clv_status clv_mesh_option_parse(clv_mesh *out, const char *text, clv_error *err
     return CLV_OK;
 }
 
-static bool has_file(const clv_mesh_option *o)
+bool clv_mesh_option_has_file(const clv_mesh_option *o)
 {
     return !o->sp && o->rules && access(o->rules, F_OK) == 0;
 }
@@ -58,7 +58,7 @@ void clv_mesh_option_read_rules_file(clv_mesh_option *o)
     if (o->import) /* its mesh and options are read */
         return;
     o->saved = (clv_saved_plan){.size = sizeof o->saved};
-    if (!has_file(o))
+    if (!clv_mesh_option_has_file(o))
         return;
     if (o->text || o->tp > 1 || clv_saved_plan_read(&o->saved, o->rules, NULL, NULL) != CLV_OK || !o->saved.has_mesh) {
         if (read_mesh(&mesh, o, NULL) == CLV_OK) /* faults of the file are reported by clv_mesh_option_resolve */
@@ -82,7 +82,7 @@ void clv_mesh_option_apply_rules_file(clv_mesh_option *o, clv_compile_options *c
 
 bool clv_mesh_option_is_auto(const clv_mesh_option *o)
 {
-    return o->rules && strcmp(o->rules, "auto") == 0 && !has_file(o);
+    return o->rules && strcmp(o->rules, "auto") == 0 && !clv_mesh_option_has_file(o);
 }
 
 static clv_status find_rules(clv_mesh_option *o, clv_error *err)
@@ -110,9 +110,9 @@ static clv_status read_rules(clv_mesh_option *o, clv_error *err)
         return CLV_OK;
     }
     const char *preset = o->sp ? "megatron-sp" : o->rules;
-    clv_status status = has_file(o) ? clv_saved_plan_read(&o->saved, o->rules, &o->mesh, &why)
-                                    : clv_axis_rules_preset(&o->axis_rules, preset, &o->mesh, &why);
-    if (status == CLV_OK && has_file(o))
+    clv_status status = clv_mesh_option_has_file(o) ? clv_saved_plan_read(&o->saved, o->rules, &o->mesh, &why)
+                                                    : clv_axis_rules_preset(&o->axis_rules, preset, &o->mesh, &why);
+    if (status == CLV_OK && clv_mesh_option_has_file(o))
         o->axis_rules = o->saved.rules;
     return clv_as_usage_error("--rules", status, &why, err);
 }

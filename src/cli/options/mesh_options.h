@@ -65,5 +65,7 @@ clv_status clv_mesh_option_read_mesh(clv_mesh_option *option, clv_error *err);
 clv_status clv_mesh_option_resolve(clv_mesh_option *option, clv_error *err);
 /* Whether rules are searched: --rules auto, and no file has that name. */
 bool clv_mesh_option_is_auto(const clv_mesh_option *option);
+/* Whether --rules names a file. */
+bool clv_mesh_option_has_file(const clv_mesh_option *option);
 /* Warns on stderr when there are more ranks than processors. */
 void clv_mesh_option_warn_oversubscribed(const clv_mesh *mesh, const char *command);

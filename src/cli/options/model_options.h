@@ -38,8 +38,14 @@ void clv_model_missing_hint(char *out, size_t size, const char *value);
                  "recognised in their parts",                                                                          \
                  .advanced = true)
 #define CLV_MODEL_OPTION(out_, value_, help_) CLV_MODEL_ROW(out_, value_, ACCEPTED, help_, .required = true)
-#define CLV_DTYPE_OPTION(out_)                CLV_DTYPE_ROW(out_, "f32|bf16", "of weights and activations (f32)")
-#define CLV_QUANT_ROW(out_, help_)            CLV_OPT_ENUM("--quant", out_, "none|q8|q4", clv_quant_name, help_)
+/* Options of forward and verify that have an effect on a program; NULL: `path` names none. */
+const char *clv_options_of_run_program(const char *path, const char **what);
+/* Of a command that runs programs, too. */
+#define CLV_MODEL_OR_PROGRAM_OPTION(out_)                                                                              \
+    CLV_MODEL_ROW(out_, "PATH", ACCEPTED, "model folder: config.json and safetensors; or a program", .required = true, \
+                  .allows = clv_options_of_run_program)
+#define CLV_DTYPE_OPTION(out_)     CLV_DTYPE_ROW(out_, "f32|bf16", "of weights and activations (f32)")
+#define CLV_QUANT_ROW(out_, help_) CLV_OPT_ENUM("--quant", out_, "none|q8|q4", clv_quant_name, help_)
 #define CLV_QUANT_OPTION(out_)                                                                                         \
     CLV_QUANT_ROW(out_, "quantise linear layers to blocks of 32 integers of 8 or 4 bits with a scale, as GGUF's Q8_0 " \
                         "and Q4_0 (as the folder has them)")

@@ -249,6 +249,9 @@ static const struct {
     {CLV_GREATER_EQUAL, "GE"},
     {CLV_EQUAL, "EQ"},
     {CLV_NOT_EQUAL, "NE"},
+    {CLV_SHIFT_LEFT, "shift_left"},
+    {CLV_SHIFT_RIGHT_LOGICAL, "shift_right_logical"},
+    {CLV_SHIFT_RIGHT_ARITHMETIC, "shift_right_arithmetic"},
 };
 
 static void pointwise(exporter *ex, const exported *in, exported *out)
@@ -258,10 +261,18 @@ static void pointwise(exporter *ex, const exported *in, exported *out)
     for (size_t i = 0; i < sizeof pointwise_names / sizeof *pointwise_names; i++)
         if ((int64_t)pointwise_names[i].kind == kind)
             name = pointwise_names[i].name;
+    const bool special = kind == CLV_IS_FINITE || kind == CLV_FLOAT_OF_BITS || kind == CLV_BITS_OF_FLOAT;
+    if (!name && !special) {
+        ex->fault = "of this kind";
+        return;
+    }
     if (kind == CLV_IS_FINITE)
         out[0] = export_line(ex, out[0].type, "stablehlo.is_finite %%%d : (%s) -> %s", in[0].id,
                              export_type(&in[0].type).text, export_type(&out[0].type).text);
-    else if (kind >= CLV_LESS)
+    else if (kind == CLV_FLOAT_OF_BITS || kind == CLV_BITS_OF_FLOAT)
+        out[0] = export_line(ex, out[0].type, "stablehlo.bitcast_convert %%%d : (%s) -> %s", in[0].id,
+                             export_type(&in[0].type).text, export_type(&out[0].type).text);
+    else if (kind >= CLV_LESS && kind <= CLV_NOT_EQUAL)
         out[0] = export_compare(ex, name, in[0], in[1]);
     else if (ex->op->n_in > 1 && export_given(&in[1]))
         out[0] = export_binary(ex, name, in[0], in[1]);

@@ -261,7 +261,8 @@ static clv_status put_op(exporter *ex, const clv_op *op, clv_error *err)
     if (!place)
         return clv_fail_memory(err, "an op's name", strlen(op->name));
     if (!row)
-        return clv_fail(err, CLV_EUNSUPPORTED, "%s: an op '%s' has no form in StableHLO", op->name, op->def->name);
+        return clv_fail(err, CLV_EUNSUPPORTED, "%s: an op '%s' is not among those that are written as StableHLO",
+                        op->name, op->def->name);
     ex->op = op;
     ex->place = place;
     for (int i = 0; i < op->n_in; i++)
@@ -270,8 +271,8 @@ static clv_status put_op(exporter *ex, const clv_op *op, clv_error *err)
         out[i] = (exported){0, ex->graph->values[op->out[i]].type};
     row->write(ex, in, out);
     if (ex->fault)
-        return clv_fail(err, CLV_EUNSUPPORTED, "%s: an op '%s' %s has no form in StableHLO", op->name, op->def->name,
-                        ex->fault);
+        return clv_fail(err, CLV_EUNSUPPORTED, "%s: an op '%s' %s is not among those that are written as StableHLO",
+                        op->name, op->def->name, ex->fault);
     for (int i = 0; i < op->n_out; i++)
         ex->values[op->out[i]] = out[i];
     return CLV_OK;

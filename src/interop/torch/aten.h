@@ -35,6 +35,8 @@ clv_status aten_result(clv_type *out, const importer *im, const mlir_op *op, int
 /* A tensor with all its elements, or those that repeat, in a dtype. */
 clv_value aten_whole(importer *im, const imported *x, clv_dtype dtype);
 clv_value aten_compact(importer *im, const imported *x, clv_dtype dtype);
+/* x, which gets no gradient. */
+clv_value aten_stop_gradient(importer *im, clv_value x);
 /* The same of an argument, a tensor or a number. CLV_NONE with an error if it is neither. */
 clv_value aten_operand(importer *im, const mlir_op *op, const imported *in, const char *name, clv_dtype dtype);
 /* A value whose shape repeats to the type's as a result. */

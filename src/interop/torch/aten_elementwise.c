@@ -103,6 +103,15 @@ static clv_status convert(importer *im, const mlir_op *op, const imported *in, i
     return CLV_OK;
 }
 
+/* The operand, which gets no gradient. */
+static clv_status detached(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
+{
+    CLV_TRY(convert(im, op, in, out, err));
+    if (im->gradients && !out[0].known && clv_valid(out[0].value))
+        out[0].value = aten_stop_gradient(im, out[0].value);
+    return CLV_OK;
+}
+
 static clv_status dropout(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
 {
     double p;
@@ -141,6 +150,13 @@ static bool number_of(double *out, const mlir_op *op, const imported *in, const 
     return attr && (attr->kind == MLIR_INT || attr->kind == MLIR_REAL);
 }
 
+static clv_value times(importer *im, clv_value x, clv_dtype dtype, double alpha)
+{
+    return alpha == 1                  ? x
+           : clv_dtype_is_float(dtype) ? clv_scale(im->graph, x, alpha)
+                                       : clv_mul(im->graph, x, clv_fill(im->graph, dtype, 0, NULL, alpha));
+}
+
 /* a + alpha b, a - alpha b */
 static clv_status sum(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
 {
@@ -154,19 +170,21 @@ static clv_status sum(importer *im, const mlir_op *op, const imported *in, impor
         out[0] = aten_repeats(im, &type, clv_pointwise(im->graph, CLV_OR, a, b));
         return CLV_OK;
     }
-    if (alpha != 1)
-        b = clv_dtype_is_float(type.dtype) ? clv_scale(im->graph, b, alpha)
-                                           : clv_mul(im->graph, b, clv_fill(im->graph, type.dtype, 0, NULL, alpha));
+    b = times(im, b, type.dtype, alpha);
     out[0] = aten_repeats(im, &type, clv_binary(im->graph, (clv_binary_kind)im->row->kind, a, b));
     return CLV_OK;
 }
 
+/* b - alpha a */
 static clv_status reversed(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
 {
     clv_type type;
     clv_value a, b;
+    double alpha;
     CLV_TRY(aten_result(&type, im, op, 0, err));
+    CLV_TRY(aten_real(&alpha, im, op, "alpha", 1, err));
     two_operands(&a, &b, im, op, in, type.dtype);
+    a = times(im, a, type.dtype, alpha);
     out[0] = aten_repeats(im, &type, clv_sub(im->graph, b, a));
     return CLV_OK;
 }
@@ -379,7 +397,7 @@ const import_row aten_elementwise_rows[] = {
     ATEN("contiguous.default", convert, 0),
     ATEN("clone.default", convert, 0),
     ATEN("alias.default", convert, 0),
-    ATEN("detach.default", convert, 0),
+    ATEN("detach.default", detached, 0),
     ATEN("lift_fresh_copy.default", convert, 0),
     ATEN("dropout.default", dropout, 0),
     ATEN("_assert_tensor_metadata.default", nothing, 0),

@@ -36,6 +36,13 @@ static const clv_op_def detach = {
     .run = detach_run,
 };
 
+clv_value aten_stop_gradient(importer *im, clv_value x)
+{
+    clv_value out;
+    clv_emit(im->graph, &detach, NULL, &x, 1, &out);
+    return out;
+}
+
 /* The row padding_idx of a table is looked up, but gets no gradient. */
 static clv_value padded_embedding(importer *im, clv_value table, const imported *indices, int64_t padding)
 {
@@ -47,8 +54,7 @@ static clv_value padded_embedding(importer *im, clv_value table, const imported 
     clv_value pad = clv_fill(im->graph, t->dtype, 1, &one, (double)padding);
     clv_value padded =
         clv_pointwise(im->graph, CLV_EQUAL, ids, clv_fill(im->graph, t->dtype, 0, NULL, (double)padding));
-    clv_value looked_up = clv_embedding(im->graph, table, pad);
-    clv_emit(im->graph, &detach, NULL, &looked_up, 1, &row);
+    row = aten_stop_gradient(im, clv_embedding(im->graph, table, pad));
     return clv_where(im->graph, clv_reshape(im->graph, padded, t->rank + 1, column),
                      clv_reshape(im->graph, row, 1, &width), clv_embedding(im->graph, table, ids));
 }

@@ -221,6 +221,11 @@ static clv_status note_style(clv_axis_rules *rules, bool *split, const char *mod
 {
     char name[CLV_TENSOR_NAME_SIZE];
     const style how = read_style(text);
+    if (how == OTHER && strncmp(text, "PrepareModule", 13) != 0 && strncmp(text, "replicate", 9) != 0)
+        return clv_fail(err, CLV_EINVAL,
+                        "%s: '%.80s' has the style '%.80s'; valid: ColwiseParallel(), RowwiseParallel(), "
+                        "SequenceParallel(), PrepareModuleInput(), PrepareModuleOutput(), replicate",
+                        where, module, text);
     if (how == SEQUENCE || strstr(text, "Shard(1)"))
         CLV_TRY(clv_format_note(rules, CLV_SEQ, &axis, 1, module, mesh, err));
     if (how == SEQUENCE || how == OTHER)
