@@ -21,7 +21,8 @@ static void test_stablehlo(void **state)
     cli_expect(0, "", "export --stablehlo -m {g}/llama -tp 2 --batch 2 --seq 4 --out {d}/step.mlir");
     cli_expect(0, "new.embed.weight", "import {d}/step.mlir");
     cli_expect(0, "sdy.mesh @mesh = <[\"data\"=4]>", "export --stablehlo -m {g}/stablehlo/fsdp.mlir");
-    cli_expect(2, "an op 'router' is not among those that are written as StableHLO", "export --stablehlo -m {g}/mixtral --seq 4");
+    cli_expect(2, "an op 'router' is not among those that are written as StableHLO",
+               "export --stablehlo -m {g}/mixtral --seq 4");
     cli_expect(2, "give --stablehlo, or --as", "export -m {g}/llama");
     cli_expect(2, "--as", "export --stablehlo --as jax -m {g}/llama");
 }
