@@ -14,6 +14,6 @@ enum { CLV_MAX_CAPACITY_FACTOR = 1000 };
 
 /* Adds a router to graph->routers, if that is not NULL. */
 void clv_nn_record_router(clv_graph *graph, clv_value logits, clv_value ids);
-/* Adds the choices of a router (ids that are not -1) without a place, which have this number, to graph->routers, if that
- * is not NULL. */
+/* Adds the choices of a router (ids that are not -1) without a place, which have this number, to graph->routers, if
+ * that is not NULL. */
 void clv_nn_record_places(clv_graph *graph, clv_value ids, clv_value places, int64_t none);
