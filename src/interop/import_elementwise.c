@@ -8,19 +8,11 @@ static clv_value operand(importer *im, const imported *in, int i)
     return imported_compact(im, &in[i]);
 }
 
-/* Numbers of ui32, which are held in i64, modulo 2^32. */
-static clv_value modulo(importer *im, const mlir_op *op, clv_value value)
-{
-    if (op->result_types[0].unsigned_bits != 32)
-        return value;
-    return clv_pointwise(im->graph, CLV_AND, value, clv_fill(im->graph, CLV_I64, 0, NULL, UINT32_MAX));
-}
-
 static clv_status finish(importer *im, const mlir_op *op, clv_value value, imported *out, clv_error *err)
 {
     clv_type type;
     CLV_TRY(import_type(&type, im, &op->result_types[0], err));
-    out[0] = imported_of(type, modulo(im, op, value));
+    out[0] = imported_of(type, import_wrap_unsigned(im, &op->result_types[0], value));
     return CLV_OK;
 }
 

@@ -423,17 +423,16 @@ static clv_status keep_known(importer *im, const mlir_op *op, const imported *ma
     return import_keep_constant(im->program, made->known, &made->type, err);
 }
 
-/* Sums and products of ui32, which are held in i64, modulo 2^32; elementwise ops do so by themselves. */
-static void wrap_unsigned(importer *im, const mlir_op *op, imported *out)
+/* Sums and products of ui32 modulo 2^32; elementwise ops do so by themselves. */
+static void wrap_folds(importer *im, const mlir_op *op, imported *out)
 {
     static const char *const folds[] = {"stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.scatter"};
     bool folds_values = false;
     for (size_t i = 0; i < sizeof folds / sizeof *folds; i++)
         folds_values = folds_values || strcmp(op->name, folds[i]) == 0;
     for (int i = 0; folds_values && i < op->n_results; i++)
-        if (op->result_types[i].unsigned_bits == 32 && clv_valid(out[i].value))
-            out[i].value =
-                clv_pointwise(im->graph, CLV_AND, out[i].value, clv_fill(im->graph, CLV_I64, 0, NULL, UINT32_MAX));
+        if (clv_valid(out[i].value))
+            out[i].value = import_wrap_unsigned(im, &op->result_types[i], out[i].value);
 }
 
 clv_status import_build(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
@@ -457,7 +456,7 @@ clv_status import_build(importer *im, const mlir_op *op, const imported *in, imp
     const char *before = import_enter_place(im, op);
     clv_status status = im->row->build(im, op, in, out, err);
     if (status == CLV_OK)
-        wrap_unsigned(im, op, out);
+        wrap_folds(im, op, out);
     im->graph->scope = before;
     if (status != CLV_OK)
         return status;

@@ -9,6 +9,13 @@ imported imported_of(clv_type type, clv_value value)
     return (imported){.type = type, .value = value};
 }
 
+clv_value import_wrap_unsigned(importer *im, const mlir_type *type, clv_value value)
+{
+    return type->unsigned_bits != 32
+               ? value
+               : clv_pointwise(im->graph, CLV_AND, value, clv_fill(im->graph, CLV_I64, 0, NULL, UINT32_MAX));
+}
+
 clv_status literal_new(literal **out, importer *im, const void *data, bool splat, const clv_type *type, clv_error *err)
 {
     size_t bytes = (size_t)(splat ? 1 : clv_type_elems(type)) * clv_dtype_size(type->dtype);

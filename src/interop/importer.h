@@ -158,6 +158,8 @@ clv_status import_build(importer *im, const mlir_op *op, const imported *in, imp
 
 /* The value with all its elements in the graph. */
 clv_value imported_whole(importer *im, const imported *x);
+/* Numbers of ui32, which are held in i64, modulo 2^32; values of other types as they are. */
+clv_value import_wrap_unsigned(importer *im, const mlir_type *type, clv_value value);
 /* The value for ops that broadcast: perhaps with fewer elements. */
 clv_value imported_compact(importer *im, const imported *x);
 /* Every stride-th element of a dimension, from its first. */

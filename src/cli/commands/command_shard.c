@@ -83,11 +83,6 @@ static clv_status shard(shard_args *a, clv_error *err)
     const clv_model_options options = {
         .size = sizeof options, .mesh = &a->mesh.mesh, .rules = &a->mesh.axis_rules, .quant = a->quant};
     CLV_TRY(clv_mesh_option_resolve(&a->mesh, err));
-    for (int r = 0; r < a->mesh.axis_rules.n; r++)
-        if (strcmp(a->mesh.axis_rules.rule[r].name, CLV_LAYERS) == 0 && a->mesh.axis_rules.rule[r].n_axes > 0)
-            return clv_fail(err, CLV_EUNSUPPORTED,
-                            "shards are not written by pipeline stages; valid: a mesh without them (any mesh loads any "
-                            "shards)");
     CLV_TRY(clv_model_open(&model, a->model, &options, err));
     clv_status status = write_shards(a, model, err);
     clv_model_close(model);

@@ -314,28 +314,28 @@ static clv_status logic(importer *im, const mlir_op *op, const imported *in, imp
 
 /* ---- of three ---- */
 
-static clv_status where(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
+/* One of two operands, by a condition; all are given by name. */
+static clv_status choose(importer *im, const mlir_op *op, const imported *in, imported *out, const char *condition,
+                         const char *then, const char *otherwise, clv_error *err)
 {
-    const imported *condition;
+    const imported *x;
     clv_type type;
     CLV_TRY(aten_result(&type, im, op, 0, err));
-    CLV_TRY(aten_tensor(&condition, im, op, in, "condition", err));
-    clv_value c = truth(im, condition), a = aten_operand(im, op, in, "self", type.dtype),
-              b = aten_operand(im, op, in, "other", type.dtype);
+    CLV_TRY(aten_tensor(&x, im, op, in, condition, err));
+    clv_value c = truth(im, x), a = aten_operand(im, op, in, then, type.dtype),
+              b = aten_operand(im, op, in, otherwise, type.dtype);
     out[0] = aten_repeats(im, &type, clv_where(im->graph, c, a, b));
     return CLV_OK;
 }
 
+static clv_status where(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
+{
+    return choose(im, op, in, out, "condition", "self", "other", err);
+}
+
 static clv_status masked_fill(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
 {
-    const imported *mask;
-    clv_type type;
-    CLV_TRY(aten_result(&type, im, op, 0, err));
-    CLV_TRY(aten_tensor(&mask, im, op, in, "mask", err));
-    clv_value c = truth(im, mask), a = aten_operand(im, op, in, "value", type.dtype),
-              b = aten_operand(im, op, in, "self", type.dtype);
-    out[0] = aten_repeats(im, &type, clv_where(im->graph, c, a, b));
-    return CLV_OK;
+    return choose(im, op, in, out, "mask", "value", "self", err);
 }
 
 static clv_status clamp(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)

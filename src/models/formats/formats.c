@@ -46,12 +46,11 @@ clv_status clv_layouts_write(char **out, clv_layout_format format, const clv_pla
     if (!o.rules)
         CLV_TRY(clv_axis_rules_preset(&rules, o.sp ? "megatron-sp" : NULL, o.mesh, err));
     o.rules = o.rules ? o.rules : &rules;
-    for (int r = 0; r < o.rules->n && format != CLV_FORMAT_MEGATRON; r++)
-        if (strcmp(o.rules->rule[r].name, CLV_LAYERS) == 0 && o.rules->rule[r].n_axes > 0)
-            return clv_fail(err, CLV_EUNSUPPORTED,
-                            "pipeline stages have no form in %s; valid: megatron, or a mesh without "
-                            "them",
-                            clv_layout_format_name(format));
+    if (format != CLV_FORMAT_MEGATRON && clv_axis_rules_stage_axis(o.rules) >= 0)
+        return clv_fail(err, CLV_EUNSUPPORTED,
+                        "pipeline stages have no form in %s; valid: megatron, or a mesh without "
+                        "them",
+                        clv_layout_format_name(format));
     clv_status status =
         format == CLV_FORMAT_MEGATRON
             ? clv_model_open(&model.model, o.model,
