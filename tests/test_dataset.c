@@ -400,6 +400,13 @@ static void test_rows(void **state)
     assert_memory_equal(ids, ((const int32_t[]){4, 5, 0, 1}), sizeof ids);
     assert_memory_equal(labels, ((const int32_t[]){5, -100, 1, -100}), sizeof labels);
     clv_data_close(data);
+    write_rows("r.safetensors", "ids", rows, "mask", (const int64_t[]){0, 1, 1, 1, 1, 0}, SEQ, N, SEQ);
+    data = open_ids("r.safetensors", NULL, &(clv_data_options){.sequential = 1});
+    uint8_t mask[N * SEQ];
+    int32_t all_ids[N * SEQ], all_labels[N * SEQ];
+    assert_int_equal(clv_data_batch(data, 0, N, 0, N, all_ids, all_labels, mask, NULL), CLV_OK);
+    assert_memory_equal(all_labels, ((const int32_t[]){-100, -100, 3, -100, -100, -100}), sizeof all_labels);
+    clv_data_close(data);
     write_rows("r.safetensors", "ids", rows, "labels", given, SEQ, N, SEQ);
     data = open_ids("r.safetensors", NULL, &(clv_data_options){.sequential = 1, .seq = 2, .vocab = 10});
     assert_true(info_of(data).vocab == 10 && info_of(data).checksum != checksum);

@@ -43,7 +43,7 @@ static clv_status read_rows(int64_t **out, clv_input_batch *b, const clv_checkpo
     return clv_checkpoint_read(file, i, NULL, CLV_I64, *out, err);
 }
 
-/* Each token's label is the next one; none behind the last, and none that is padding or follows it. */
+/* The label of a token is the next one. Padding is no label and has none. */
 static void make_labels(clv_input_batch *b)
 {
     for (int64_t i = 0; i < b->rows * b->columns; i++) {

@@ -61,7 +61,7 @@ static clv_status read_tensor(clv_row_file *f, int32_t **out, const clv_safetens
     return CLV_OK;
 }
 
-/* Labels of a file without them; padding is no label. */
+/* Labels of a file without them. Padding is no label and, since it attends to nothing, predicts none. */
 static clv_status make_labels(clv_row_file *f, const char *path, int64_t label_offset, clv_error *err)
 {
     size_t bytes = (size_t)f->rows * (size_t)f->seq * sizeof *f->labels;
@@ -69,7 +69,7 @@ static clv_status make_labels(clv_row_file *f, const char *path, int64_t label_o
     if (!f->labels)
         return clv_fail_memory(err, path, bytes);
     for (int64_t i = 0; i < f->rows * f->seq; i++) {
-        bool has = i % f->seq + label_offset < f->seq && (!f->mask || f->mask[i + label_offset]);
+        bool has = i % f->seq + label_offset < f->seq && (!f->mask || (f->mask[i] && f->mask[i + label_offset]));
         f->labels[i] = has ? f->ids[i + label_offset] : CLV_IGNORE_INDEX;
     }
     return CLV_OK;
