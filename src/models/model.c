@@ -91,6 +91,10 @@ static clv_status take(clv_model *m, const clv_model_options *o, clv_error *err)
         m->rules = *o->rules;
     else
         CLV_TRY(clv_axis_rules_preset(&m->rules, NULL, &m->mesh, err));
+    if (m->compile.schedule == CLV_SCHEDULE_INTERLEAVED && m->rules.virtual_stages < 2)
+        return clv_fail(err, CLV_EINVAL,
+                        "the schedule interleaved without virtual stages; valid: 2 or more of them "
+                        "(--virtual-stages), or another schedule");
     return clv_axis_rules_check(&m->rules, &m->mesh, err);
 }
 
@@ -158,7 +162,9 @@ static clv_status open_parts(clv_model *m, const clv_model_options *o, clv_error
         m->config = m->weights->config;
     }
     CLV_TRY(set_lora(m, o->lora, err));
-    return set_quant(m, o->quant, err);
+    CLV_TRY(set_quant(m, o->quant, err));
+    clv_model_balance_stages(m);
+    return CLV_OK;
 }
 
 clv_status clv_model_open(clv_model **out, const char *path, const clv_model_options *options, clv_error *err)
@@ -276,6 +282,7 @@ clv_status clv_model_new(clv_model **out, const clv_model_info *sizes, const clv
         clv_model_close(m);
         return status;
     }
+    clv_model_balance_stages(m);
     *out = m;
     return CLV_OK;
 }
