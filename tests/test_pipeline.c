@@ -329,6 +329,45 @@ static void test_sends(void **state)
     clv_model_close(model);
 }
 
+/* Sends of activations and cotangents are carried in --comm-dtype; the gradient of tied embeddings, by which two stages
+ * update their copies, is not. Schedules still make the same bits. */
+static void test_compressed_sends(void **state)
+{
+    const clv_comm_dtype wires[] = {CLV_COMM_BF16, CLV_COMM_F16, CLV_COMM_Q8};
+    const clv_dtype dtypes[] = {CLV_BF16, CLV_F16, CLV_U8};
+    for (int w = 0; w < 3; w++) {
+        run_options o = {.mesh = "pipe=3,model=2",
+                         .tied = true,
+                         .update = {.size = sizeof o.update, .accumulate = 4},
+                         .compile = {.comm_dtype = wires[w], .schedule = CLV_SCHEDULE_GPIPE}},
+                    other = o;
+        other.compile.schedule = CLV_SCHEDULE_ZERO_BUBBLE;
+        clv_model *models[] = {model_of(&o), model_of(&other)};
+        clv_trainer *trainers[] = {trainer_of(models[0], &o), trainer_of(models[1], &other)};
+        const clv_program *program = clv_trainer_program(trainers[0]);
+        int narrow = 0, whole = 0;
+        for (int i = 0; i < clv_program_collective_count(program); i++) {
+            clv_collective c = {.size = sizeof c};
+            must(clv_program_collective(program, i, &c, &err), &err);
+            if (strcmp(c.kind, "send") != 0 || c.type.rank == 0)
+                continue;
+            assert_int_equal(c.type.dtype, c.type.rank == 3 ? dtypes[w] : CLV_F32);
+            narrow += c.type.rank == 3;
+            whole += c.type.rank == 2;
+        }
+        assert_int_equal(narrow, 4 * 2 * 2);
+        assert_true(whole > 0);
+        must(clv_program_verify(program, &err), &err);
+        for (int i = 0; i < 2; i++)
+            train(trainers[i], STEPS);
+        expect_same_state(clv_trainer_session(trainers[0]), clv_trainer_session(trainers[1]), "compressed");
+        for (int i = 0; i < 2; i++) {
+            clv_trainer_free(trainers[i]);
+            clv_model_close(models[i]);
+        }
+    }
+}
+
 /* ---- the checker ---- */
 
 static clv_instruction *find_send(const clv_program *program)
@@ -491,14 +530,12 @@ static void test_refused_stages(void **state)
     assert_non_null(strstr(err.message, "stages of 4 layers together, of a model of 5"));
     clv_model_close(model);
 
-    clv_mesh mesh;
-    const clv_model_info sizes = {.hidden = 8, .layers = 4, .heads = 2, .ffn = 8, .vocab = 8, .bos = -1, .pad = -1,
-                                  .mask = -1};
-    must(clv_mesh_parse(&mesh, "pipe=2", &err), &err);
+    run_options interleaved = {.mesh = "pipe=2", .compile.schedule = CLV_SCHEDULE_INTERLEAVED};
     err = (clv_error){0};
-    const clv_model_options interleaved = {.mesh = &mesh, .compile.schedule = CLV_SCHEDULE_INTERLEAVED};
-    assert_int_equal(clv_model_new(&model, &sizes, &interleaved, &err), CLV_EINVAL);
-    assert_non_null(strstr(err.message, "the schedule interleaved without virtual stages"));
+    model = model_of(&interleaved);
+    assert_int_equal(clv_trainer_new(&trainer, model, &options, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "the schedule interleaved of stages with one run of layers each"));
+    clv_model_close(model);
 }
 
 int main(void)
@@ -508,6 +545,7 @@ int main(void)
                                        cmocka_unit_test(test_bubbles_and_memory),
                                        cmocka_unit_test(test_plans_are_exact),
                                        cmocka_unit_test(test_sends),
+                                       cmocka_unit_test(test_compressed_sends),
                                        cmocka_unit_test(test_checker_of_schedules),
                                        cmocka_unit_test(test_layouts_with_stages),
                                        cmocka_unit_test(test_refused),

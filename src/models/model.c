@@ -91,10 +91,6 @@ static clv_status take(clv_model *m, const clv_model_options *o, clv_error *err)
         m->rules = *o->rules;
     else
         CLV_TRY(clv_axis_rules_preset(&m->rules, NULL, &m->mesh, err));
-    if (m->compile.schedule == CLV_SCHEDULE_INTERLEAVED && m->rules.virtual_stages < 2)
-        return clv_fail(err, CLV_EINVAL,
-                        "the schedule interleaved without virtual stages; valid: 2 or more of them "
-                        "(--virtual-stages), or another schedule");
     return clv_axis_rules_check(&m->rules, &m->mesh, err);
 }
 

@@ -3,10 +3,10 @@
  *   propagate_layouts       graph -> target layouts of values
  *   search_layouts          -> strategies that cost less over the whole graph, where that is asked for
  *   choose_strategies       -> sharding table: a strategy for every op, reshards between them
- *   compress_collectives    marks steps that have a narrower wire dtype
  *   recompute_activations   repeats rows of the forward pass in the backward pass
  *   reduce_gradients_early  moves reductions of gradients to where these are made
  *   place_stages            pipeline stages of rows, and the sends between them
+ *   compress_collectives    marks steps that have a narrower wire dtype
  *   lower_to_program        table -> program: instructions over buffers
  *   latency_hiding_scheduler  reorders instructions to overlap collectives, in parts (program/, with chunk_collectives)
  *   pipeline_scheduler      of pipeline stages: the order of microbatches (program/), instead of the pass before
@@ -62,11 +62,11 @@ static clv_status run_passes(clv_program *program, clv_partitioner *p, clv_error
     CLV_TRY(clv_partition_propagate_layouts(p, err));
     CLV_TRY(clv_partition_search_layouts(p, err));
     CLV_TRY(clv_partition_choose_strategies(p, err));
-    CLV_TRY(clv_compress_collectives(&p->table, o->comm_dtype, o->grad_reduce_dtype, err));
     CLV_TRY(clv_recompute_activations(&p->table, o->recompute, o->reshard_after_forward != CLV_RESHARD_NONE, err));
     CLV_TRY(clv_reduce_gradients_early(&p->table, err));
     p->table.graph = graph;
     CLV_TRY(clv_place_stages(&p->table, err));
+    CLV_TRY(clv_compress_collectives(&p->table, o->comm_dtype, o->grad_reduce_dtype, err));
     CLV_TRY(clv_lower_to_program(program, &p->table, err));
     program->greedy_by_size_limit = o->greedy_by_size_limit;
     program->recompute = o->recompute;
@@ -185,6 +185,10 @@ clv_status clv_compile_with_reshard_cache(clv_program **out, const clv_graph *gr
         return clv_fail(err, CLV_EINVAL,
                         "schedule %s of a graph without pipeline stages; valid: layers over an axis pipe of the mesh",
                         clv_plan_schedule_name(taken.schedule));
+    if (taken.schedule == CLV_SCHEDULE_INTERLEAVED && !graph->returns_to_stage)
+        return clv_fail(err, CLV_EINVAL,
+                        "the schedule interleaved of stages with one run of layers each; valid: 2 or more runs "
+                        "(--virtual-stages), or another schedule");
     return taken.schedule == CLV_SCHEDULE_AUTO ? compile_by_best_schedule(out, graph, &taken, reshards, err)
                                                : compile(out, graph, &taken, reshards, err);
 }

@@ -33,8 +33,13 @@ static int is_send(const unit_search *s, int i)
     return clv_instruction_sends(&s->program->instructions[i]);
 }
 
-/* Steps, which have no microbatch of their own, belong to that of the op that makes their operand; those of weights to
- * that of their first reader. */
+static bool has_no_microbatch(const clv_instruction *instruction)
+{
+    return (!instruction->op || instruction->is_conversion) && !instruction->update;
+}
+
+/* Steps and conversions, which have no microbatch of their own, belong to that of the op that makes their operand;
+ * those of weights to that of their first reader. */
 static void find_microbatches(const unit_search *s)
 {
     const clv_instruction *instructions = s->program->instructions;
@@ -46,12 +51,12 @@ static void find_microbatches(const unit_search *s)
     for (int k = 0; k < e->n; k++) {
         const clv_instruction *to = &instructions[e->to[k]];
         clv_pipeline_unit *it = &s->units[e->to[k]];
-        if (!to->op && !to->update && s->units[e->from[k]].microbatch > it->microbatch)
+        if (has_no_microbatch(to) && s->units[e->from[k]].microbatch > it->microbatch)
             it->microbatch = s->units[e->from[k]].microbatch;
     }
     for (int k = e->n - 1; k >= 0; k--) { /* the first reader comes last */
         const clv_instruction *from = &instructions[e->from[k]];
-        const bool of_weight = s->units[e->from[k]].microbatch <= 0 && !from->op && !from->update;
+        const bool of_weight = s->units[e->from[k]].microbatch <= 0 && has_no_microbatch(from);
         if (of_weight && !instructions[e->to[k]].update)
             s->units[e->from[k]].microbatch = -abs(s->units[e->to[k]].microbatch);
     }
