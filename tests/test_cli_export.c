@@ -73,6 +73,27 @@ static void test_search(void **state)
     assert_non_null(strstr(said, "\"rules\": \"fsdp\""));
 }
 
+/* A rank's file has what its stage has: of tied embeddings the first one's; merged it is the checkpoint again. */
+static void test_shards_of_stages(void **state)
+{
+    static const char *const models[] = {"llama", "gpt2", "mixtral"};
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+        char command[512];
+        snprintf(command, sizeof command, "shard -m {g}/%s --mesh pipe=2,model=2 --stages 1,1 --out {d}/%s", models[m],
+                 models[m]);
+        cli_expect(0, "", command);
+        snprintf(command, sizeof command, "merge {d}/%s --out {d}/%s.merged", models[m], models[m]);
+        cli_expect(0, "", command);
+        snprintf(command, sizeof command, "cmp {d}/%s.merged/model.safetensors {g}/%s/model.safetensors", models[m],
+                 models[m]);
+        cli_shell(command);
+    }
+    cli_shell("! grep -a layers.1 {d}/llama/rank-00000-of-00004.safetensors && "
+              "! grep -a layers.0 {d}/llama/rank-00002-of-00004.safetensors");
+    cli_expect(2, "stages of 3 layers together, of a model of 2",
+               "shard -m {g}/llama --mesh pipe=2 --stages 2,1 --out {d}/wrong");
+}
+
 static void test_refused(void **state)
 {
     cli_expect(2, "--tensor-modle-size is not known", "plan -m {g}/llama --import '--tensor-modle-size 2'");
@@ -83,7 +104,6 @@ static void test_refused(void **state)
     cli_expect(2, "no layout", "plan -m {g}/llama --import {d}/nothing");
     cli_expect(2, "pipeline stages have no form in jax; valid: megatron",
                "export --as jax -m {g}/llama --mesh pipe=2,model=2");
-    cli_expect(1, "shards are not written by pipeline stages", "shard -m {g}/llama --mesh pipe=2 --out {d}/shards");
     cli_expect(2, "absent", "plan -m {g}/llama --import {d}/absent");
 }
 
@@ -91,6 +111,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_stablehlo), cmocka_unit_test(test_layouts),
                                        cmocka_unit_test(test_import), cmocka_unit_test(test_search),
+                                       cmocka_unit_test(test_shards_of_stages),
                                        cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, cli_remove_folder);
 }

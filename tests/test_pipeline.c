@@ -19,8 +19,10 @@ static clv_error err;
 typedef struct run_options {
     const char *mesh, *rules;
     clv_dtype dtype;
-    bool tied;
+    bool tied, lora;
     double dropout;
+    int virtual_stages; /* 0: layers are as by default */
+    int stage_layers[LAYERS], n_stages;
     clv_update_options update;
     clv_compile_options compile;
 } run_options;
@@ -42,7 +44,14 @@ static clv_model *model_of(const run_options *o)
                                   .mask = -1};
     must(clv_mesh_parse(&mesh, o->mesh, &err), &err);
     must(clv_axis_rules_preset(&rules, o->rules, &mesh, &err), &err);
-    const clv_model_options options = {.mesh = &mesh, .rules = &rules, .dtype = o->dtype, .compile = o->compile};
+    if (o->virtual_stages > 0)
+        must(clv_axis_rules_set_stages(&rules, &mesh, o->virtual_stages, o->stage_layers, o->n_stages, &err), &err);
+    const clv_lora_options lora = {.size = sizeof lora, .rank = 2};
+    const clv_model_options options = {.mesh = &mesh,
+                                       .rules = &rules,
+                                       .dtype = o->dtype,
+                                       .compile = o->compile,
+                                       .lora = o->lora ? &lora : NULL};
     must(clv_model_new(&model, &sizes, &options, &err), &err);
     return model;
 }
@@ -100,6 +109,8 @@ static void expect_same_run(const run_options *with, const char *mesh_without)
 {
     run_options without = *with;
     without.mesh = mesh_without;
+    without.virtual_stages = without.n_stages = 0;
+    without.compile.schedule = CLV_SCHEDULE_DEFAULT;
     clv_model *models[] = {model_of(with), model_of(&without)};
     clv_trainer *trainers[] = {trainer_of(models[0], with), trainer_of(models[1], &without)};
     for (int i = 0; i < 2; i++)
@@ -116,23 +127,29 @@ static void test_same_bits(void **state)
 {
     static const struct {
         const char *with, *without, *rules;
-    } meshes[] = {{"pipe=2", "model=1", NULL},
-                  {"pipe=5", "model=1", NULL},
-                  {"pipe=3,data=2", "data=2", "zero1"},
-                  {"data=2,pipe=2", "data=2", "fsdp"},
-                  {"pipe=2,model=3", "model=3", "megatron-sp"},
-                  {"model=2,pipe=4", "model=2", "megatron"}};
+        int virtual_stages, stage_layers[LAYERS], n_stages;
+    } meshes[] = {{"pipe=2", "model=1", NULL, 2, {0}, 0},
+                  {"pipe=5", "model=1", NULL, 0, {0}, 0},
+                  {"pipe=3,data=2", "data=2", "zero1", 0, {0}, 0},
+                  {"data=2,pipe=2", "data=2", "fsdp", 2, {2, 1, 1, 1}, 4},
+                  {"pipe=2,model=3", "model=3", "megatron-sp", 1, {1, 4}, 2},
+                  {"model=2,pipe=4", "model=2", "megatron", 0, {0}, 0}};
     for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
         for (int k = 0; k < 8; k++) {
             if (!sweep_takes_thinned(6))
                 continue;
-            const clv_plan_schedule schedules[] = {CLV_SCHEDULE_DEFAULT, CLV_SCHEDULE_GPIPE, CLV_SCHEDULE_1F1B,
+            const clv_plan_schedule schedules[] = {CLV_SCHEDULE_DEFAULT, CLV_SCHEDULE_GPIPE,
+                                                   meshes[m].virtual_stages > 1 ? CLV_SCHEDULE_INTERLEAVED
+                                                                                : CLV_SCHEDULE_AUTO,
                                                    CLV_SCHEDULE_ZERO_BUBBLE};
             const clv_optimizer optimizers[] = {CLV_OPTIMIZER_ADAMW, CLV_OPTIMIZER_SGD, CLV_OPTIMIZER_LION};
-            const run_options with = {.mesh = meshes[m].with,
+            run_options with = {.mesh = meshes[m].with,
                                       .rules = meshes[m].rules,
                                       .dtype = k % 2 ? CLV_BF16 : CLV_F32,
                                       .tied = k / 2 % 2,
+                                      .lora = k == 7,
+                                      .virtual_stages = meshes[m].virtual_stages,
+                                      .n_stages = meshes[m].n_stages,
                                       .dropout = k == 3 ? 0.1 : 0,
                                       .update = {.size = sizeof with.update,
                                                  .clip = k % 3 == 0 ? 0.5 : 0,
@@ -141,6 +158,7 @@ static void test_same_bits(void **state)
                                       .compile = {.schedule = schedules[k % 4],
                                                   .recompute = k == 5 ? CLV_RECOMPUTE_FULL : 0,
                                                   .overlap = k == 6}};
+            memcpy(with.stage_layers, meshes[m].stage_layers, sizeof with.stage_layers);
             expect_same_run(&with, meshes[m].without);
         }
 }
@@ -181,7 +199,7 @@ static void test_checkpoints_of_any_mesh(void **state)
 enum { STAGES = 4, PLANNED_LAYERS = 8 };
 
 /* A step of equal stages: layers are wide, and the vocabulary small. */
-static clv_program *plan(clv_plan_schedule schedule, int64_t microbatches)
+static clv_program *plan(clv_plan_schedule schedule, int64_t microbatches, int runs)
 {
     clv_model *model;
     clv_program *program;
@@ -196,7 +214,10 @@ static clv_program *plan(clv_plan_schedule schedule, int64_t microbatches)
                                   .pad = -1,
                                   .mask = -1};
     must(clv_mesh_parse(&mesh, "pipe=4", &err), &err);
-    const clv_model_options options = {.mesh = &mesh, .compile.schedule = schedule};
+    clv_axis_rules rules;
+    must(clv_axis_rules_preset(&rules, NULL, &mesh, &err), &err);
+    must(clv_axis_rules_set_stages(&rules, &mesh, runs, NULL, 0, &err), &err);
+    const clv_model_options options = {.mesh = &mesh, .rules = &rules, .compile.schedule = schedule};
     must(clv_model_new(&model, &sizes, &options, &err), &err);
     must(clv_graph_new(&graph, &mesh, &err), &err);
     const clv_model_graph_options shape = {.size = sizeof shape, .batch = 32, .seq = 64};
@@ -210,9 +231,9 @@ static clv_program *plan(clv_plan_schedule schedule, int64_t microbatches)
 }
 
 /* The share of the stages' time in which they wait; memory: [STAGES] of activations. */
-static double bubble_of(clv_plan_schedule schedule, int64_t microbatches, int64_t *memory)
+static double bubble_of(clv_plan_schedule schedule, int64_t microbatches, int runs, int64_t *memory)
 {
-    clv_program *program = plan(schedule, microbatches);
+    clv_program *program = plan(schedule, microbatches, runs);
     double busy = 0, seconds = 0;
     assert_int_equal(clv_program_stages(program), STAGES);
     for (int s = 0; s < STAGES; s++) {
@@ -229,21 +250,28 @@ static double bubble_of(clv_plan_schedule schedule, int64_t microbatches, int64_
     return 1 - busy / (STAGES * seconds);
 }
 
-/* GPipe and 1F1B wait (p-1) / (m+p-1) of the time; 1F1B holds p-s microbatches on stage s, GPipe all; ZB-H1 waits less
- * and holds as many as 1F1B. No schedule is written down: the list scheduler arrives at them. */
+/* GPipe and 1F1B wait (p-1) / (m+p-1) of the time, interleaved (p-1) / (vm+p-1); 1F1B holds p-s microbatches on stage
+ * s, GPipe all; zero-bubble waits half as long as 1F1B from m = 2p on, and its largest stage holds as many. Auto takes
+ * the fastest. No schedule is written down: the list scheduler arrives at them. */
 static void test_bubbles_and_memory(void **state)
 {
     for (int64_t m = 4; m <= 16; m *= 2) {
         int64_t gpipe[STAGES], plain[STAGES], zero[STAGES], otherwise[STAGES];
         const double known = (STAGES - 1.0) / ((double)m + STAGES - 1);
-        assert_float_equal(bubble_of(CLV_SCHEDULE_GPIPE, m, gpipe), known, 0.01);
-        assert_float_equal(bubble_of(CLV_SCHEDULE_1F1B, m, plain), known, 0.01);
-        assert_float_equal(bubble_of(CLV_SCHEDULE_DEFAULT, m, otherwise), known, 0.01);
-        assert_true(bubble_of(CLV_SCHEDULE_ZERO_BUBBLE, m, zero) < 0.85 * known);
+        assert_float_equal(bubble_of(CLV_SCHEDULE_GPIPE, m, 1, gpipe), known, 0.01);
+        assert_float_equal(bubble_of(CLV_SCHEDULE_1F1B, m, 1, plain), known, 0.01);
+        assert_float_equal(bubble_of(CLV_SCHEDULE_DEFAULT, m, 1, otherwise), known, 0.01);
         assert_memory_equal(otherwise, plain, sizeof plain);
+        const double least = bubble_of(CLV_SCHEDULE_ZERO_BUBBLE, m, 1, zero);
+        assert_true(least < (m < 8 ? 0.55 : 0.5) * known);
+        assert_float_equal(bubble_of(CLV_SCHEDULE_AUTO, m, 1, otherwise), least, 0);
+        assert_memory_equal(otherwise, zero, sizeof zero);
+        assert_float_equal(bubble_of(CLV_SCHEDULE_INTERLEAVED, m, 2, otherwise),
+                           (STAGES - 1.0) / (2 * (double)m + STAGES - 1), 0.025);
         for (int s = 0; s < STAGES; s++)
             assert_float_equal((double)plain[s] / (double)gpipe[s], (STAGES - s) / (double)m, 0.1);
-        assert_true((double)zero[0] < 1.1 * (double)plain[0]);
+        for (int s = 0; s < STAGES; s++)
+            assert_true((double)zero[s] < 1.1 * (double)plain[0]);
     }
 }
 
@@ -291,14 +319,53 @@ static void test_sends(void **state)
             continue;
         assert_true(c.bytes == (double)clv_type_elems(&c.type) * 4 && c.from.stages != c.to.stages);
         forward +=
-            c.from.stages == 1 && !c.backward && strstr(c.cause, "stage 0 makes it, stage 1 for layers.2.") == c.cause;
+            c.from.stages == 1 && !c.backward && strstr(c.cause, "stage 0 makes it, stage 1 for layers.3.") == c.cause;
         backward +=
-            c.from.stages == 2 && c.backward && strstr(c.cause, "stage 1 makes it, stage 0 for layers.1.") == c.cause;
+            c.from.stages == 2 && c.backward && strstr(c.cause, "stage 1 makes it, stage 0 for layers.2.") == c.cause;
     }
     assert_int_equal(forward, 1);
     assert_int_equal(backward, 1);
     clv_trainer_free(trainer);
     clv_model_close(model);
+}
+
+/* Sends of activations and cotangents are carried in --comm-dtype; the gradient of tied embeddings, by which two stages
+ * update their copies, is not. Schedules still make the same bits. */
+static void test_compressed_sends(void **state)
+{
+    const clv_comm_dtype wires[] = {CLV_COMM_BF16, CLV_COMM_F16, CLV_COMM_Q8};
+    const clv_dtype dtypes[] = {CLV_BF16, CLV_F16, CLV_U8};
+    for (int w = 0; w < 3; w++) {
+        run_options o = {.mesh = "pipe=3,model=2",
+                         .tied = true,
+                         .update = {.size = sizeof o.update, .accumulate = 4},
+                         .compile = {.comm_dtype = wires[w], .schedule = CLV_SCHEDULE_GPIPE}},
+                    other = o;
+        other.compile.schedule = CLV_SCHEDULE_ZERO_BUBBLE;
+        clv_model *models[] = {model_of(&o), model_of(&other)};
+        clv_trainer *trainers[] = {trainer_of(models[0], &o), trainer_of(models[1], &other)};
+        const clv_program *program = clv_trainer_program(trainers[0]);
+        int narrow = 0, whole = 0;
+        for (int i = 0; i < clv_program_collective_count(program); i++) {
+            clv_collective c = {.size = sizeof c};
+            must(clv_program_collective(program, i, &c, &err), &err);
+            if (strcmp(c.kind, "send") != 0 || c.type.rank == 0)
+                continue;
+            assert_int_equal(c.type.dtype, c.type.rank == 3 ? dtypes[w] : CLV_F32);
+            narrow += c.type.rank == 3;
+            whole += c.type.rank == 2;
+        }
+        assert_int_equal(narrow, 4 * 2 * 2);
+        assert_true(whole > 0);
+        must(clv_program_verify(program, &err), &err);
+        for (int i = 0; i < 2; i++)
+            train(trainers[i], STEPS);
+        expect_same_state(clv_trainer_session(trainers[0]), clv_trainer_session(trainers[1]), "compressed");
+        for (int i = 0; i < 2; i++) {
+            clv_trainer_free(trainers[i]);
+            clv_model_close(models[i]);
+        }
+    }
 }
 
 /* ---- the checker ---- */
@@ -321,7 +388,7 @@ static void expect_refused(clv_program *program, const char *why)
 
 static void test_checker_of_schedules(void **state)
 {
-    clv_program *program = plan(CLV_SCHEDULE_1F1B, 4);
+    clv_program *program = plan(CLV_SCHEDULE_1F1B, 4, 1);
     clv_instruction *send = find_send(program), kept = *send;
     clv_group_axes *group = &program->groups[send->group], group_kept = *group;
     clv_layout *in = &program->buffers[send->in[0]].layout, in_kept = *in;
@@ -411,7 +478,9 @@ static void test_refused(void **state)
 
     graph = must_graph("pipe=2");
     const clv_compile_options interleaved = {.size = sizeof interleaved, .schedule = CLV_SCHEDULE_INTERLEAVED};
-    assert_int_equal(clv_compile(&program, graph, &interleaved, &err), CLV_EUNSUPPORTED);
+    err = (clv_error){0};
+    assert_int_equal(clv_compile(&program, graph, &interleaved, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "schedule interleaved of a graph without pipeline stages"));
     clv_graph_free(graph);
 
     const run_options deep = {.mesh = "pipe=8", .update = {.size = sizeof deep.update}};
@@ -425,6 +494,50 @@ static void test_refused(void **state)
     clv_model_close(model);
 }
 
+/* why NULL: they are taken. */
+static void expect_stages(const char *mesh_text, int runs, const int *layers, int n, const char *why)
+{
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    clv_error fault = {0};
+    must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
+    must(clv_axis_rules_preset(&rules, NULL, &mesh, &err), &err);
+    const clv_status status = clv_axis_rules_set_stages(&rules, &mesh, runs, layers, n, &fault);
+    assert_int_equal(status == CLV_OK, why == NULL);
+    if (why && !strstr(fault.message, why))
+        fail_msg("%s\nis not\n%s", fault.message, why);
+}
+
+static void test_refused_stages(void **state)
+{
+    expect_stages("pipe=4", 1, (int[]){8, 8, 9, 7}, 4, NULL);
+    expect_stages("pipe=2", 2, (int[]){8, 8, 9, 7}, 4, NULL);
+    expect_stages("pipe=2", 1, (int[]){8, 8, 9, 7}, 4, "or as many virtual stages (--virtual-stages)");
+    expect_stages("pipe=4", 1, (int[]){8, 8, 9}, 3, "layers of 3 stages for 4 of axis 'pipe'");
+    expect_stages("pipe=2", 1, (int[]){8, 0}, 2, "stage 1 of 0 layers; valid: 1 or more");
+    expect_stages("pipe=2", 0, NULL, 0, "0 virtual stages; valid: 1 or more");
+    expect_stages("pipe=32", 9, NULL, 0, "at most 256 of all");
+    expect_stages("data=2", 2, NULL, 0, "without an axis of stages");
+
+    clv_model *model;
+    clv_trainer *trainer;
+    const clv_lr_schedule schedule = {.peak = 1e-2, .steps = 10};
+    const clv_trainer_options options = {.size = sizeof options, .batch = 1, .seq = 4, .schedule = &schedule};
+    const run_options wrong = {.mesh = "pipe=2", .virtual_stages = 1, .stage_layers = {2, 2}, .n_stages = 2};
+    err = (clv_error){0};
+    model = model_of(&wrong);
+    assert_int_equal(clv_trainer_new(&trainer, model, &options, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "stages of 4 layers together, of a model of 5"));
+    clv_model_close(model);
+
+    run_options interleaved = {.mesh = "pipe=2", .compile.schedule = CLV_SCHEDULE_INTERLEAVED};
+    err = (clv_error){0};
+    model = model_of(&interleaved);
+    assert_int_equal(clv_trainer_new(&trainer, model, &options, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "the schedule interleaved of stages with one run of layers each"));
+    clv_model_close(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits),
@@ -432,8 +545,10 @@ int main(void)
                                        cmocka_unit_test(test_bubbles_and_memory),
                                        cmocka_unit_test(test_plans_are_exact),
                                        cmocka_unit_test(test_sends),
+                                       cmocka_unit_test(test_compressed_sends),
                                        cmocka_unit_test(test_checker_of_schedules),
                                        cmocka_unit_test(test_layouts_with_stages),
-                                       cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_refused_stages)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

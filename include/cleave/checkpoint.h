@@ -139,8 +139,7 @@ typedef struct clv_convert_options {
  *  not exist; it appears complete or not at all. Weights of a model that was opened with a quant are written quantized
  *  (docs/checkpoints.md). options may be NULL.
  *  @return CLV_EINVAL when `to` exists; CLV_ELIMIT for too many ranks; CLV_EUNSUPPORTED for duplicate tensor names,
- *          for a model with adapters (merge them with clv_checkpoint_merge), and for a mesh with pipeline stages;
- *          errors of clv_model_open */
+ *          and for a model with adapters (merge them with clv_checkpoint_merge); errors of clv_model_open */
 CLV_EXPERIMENTAL clv_status clv_checkpoint_shard(const clv_model *model, const char *to,
                                                  const clv_convert_options *options, clv_error *err);
 /** Creates the folder `to` from a sharded checkpoint: restores the files it was made from, byte for byte, and copies

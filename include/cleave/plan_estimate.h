@@ -22,9 +22,6 @@
 extern "C" {
 #endif
 
-/** "default", "gpipe", "1f1b", "interleaved", "zero-bubble"; "unknown" for a value outside the enum. */
-CLV_EXPERIMENTAL const char *clv_plan_schedule_name(clv_plan_schedule schedule);
-
 /** How ranks that share a sequence exchange what attention needs. */
 typedef enum clv_context_exchange {
     CLV_CONTEXT_NONE,       /**< no rank shares one */

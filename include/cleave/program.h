@@ -44,12 +44,17 @@ CLV_API const char *clv_reshard_after_forward_name(clv_reshard_after_forward res
 
 /** Order in which a stage takes its microbatches. */
 typedef enum clv_plan_schedule {
-    CLV_SCHEDULE_DEFAULT,     /**< 1F1B; INTERLEAVED with virtual stages (cleave/plan_estimate.h) */
+    CLV_SCHEDULE_DEFAULT,     /**< 1F1B; INTERLEAVED with virtual stages (clv_axis_rules) */
     CLV_SCHEDULE_GPIPE,       /**< forward passes of all microbatches, then backward passes */
     CLV_SCHEDULE_1F1B,        /**< a forward pass, then a backward pass (PipeDream-flush) */
     CLV_SCHEDULE_INTERLEAVED, /**< 1F1B over virtual stages: each rank has several runs of layers */
-    CLV_SCHEDULE_ZERO_BUBBLE  /**< 1F1B whose gradients of weights fill the bubble (ZB-H1) */
+    CLV_SCHEDULE_ZERO_BUBBLE, /**< 1F1B whose gradients of weights fill the bubble (ZB-H1) */
+    CLV_SCHEDULE_AUTO,        /**< of 1F1B (INTERLEAVED), ZERO_BUBBLE and GPIPE the fastest that fits, as predicted */
+    CLV_SCHEDULE_COUNT
 } clv_plan_schedule;
+
+/** "default", "gpipe", "1f1b", "interleaved", "zero-bubble", "auto"; "unknown" for a value outside the enum. */
+CLV_EXPERIMENTAL const char *clv_plan_schedule_name(clv_plan_schedule schedule);
 
 /** Options of clv_compile. Zero-initialised = defaults. */
 typedef struct clv_compile_options {
@@ -81,7 +86,8 @@ typedef struct clv_compile_options {
                                      of larger ones the cheapest ways are followed (8192 / ops of them), and the default
                                      choice is kept where it is as good. Stated layouts, and state, stay as they are */
     clv_plan_schedule schedule; /**< of a graph with pipeline stages (clv_graph_set_stage): the order in which they take
-                                     microbatches. CLV_SCHEDULE_INTERLEAVED is planned, not run: CLV_EUNSUPPORTED */
+                                     microbatches. Another graph has none: CLV_EINVAL; so has one whose stages have one
+                                     run of layers each CLV_SCHEDULE_INTERLEAVED */
 } clv_compile_options;
 
 /** Compiles a graph: shards every op, inserts collectives, plans the memory of a rank. The graph may be freed

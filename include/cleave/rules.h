@@ -67,6 +67,7 @@ enum {
     CLV_MAX_RULES = 32,
     CLV_MAX_RULE_AXES = CLV_MAX_AXES,
     CLV_RULES_NAME_SIZE = 256,
+    CLV_MAX_VIRTUAL_STAGES = 256, /**< most runs of layers of all pipeline stages together */
     CLV_LOGICAL_AXIS_SIZE = 64 /**< bytes of the longest name, with its terminating 0 */
 };
 
@@ -85,6 +86,10 @@ typedef struct clv_axis_rules {
     clv_axis_rule rule[CLV_MAX_RULES];
     int n_optimizer; /**< axes that split optimizer state further than its parameter (ZeRO stage 1) */
     int optimizer[CLV_MAX_RULE_AXES];
+    int virtual_stages; /**< runs of layers of each pipeline stage: clv_axis_rules_set_stages; 0: one */
+    int n_stage_layers; /**< 0: layers are balanced */
+    int stage_layers[CLV_MAX_VIRTUAL_STAGES];
+    double head_layers; /**< the time of the head in layers, by which they are; clv_model_open and _new predict it */
 } clv_axis_rules;
 
 /** Writes the rules of a preset:
@@ -102,8 +107,8 @@ typedef struct clv_axis_rules {
  * Each but gspmd-2d also takes a mesh axis "expert": expert -> expert; batch, and what is split over data, also over
  * expert, where a tensor has no experts. So an expert axis is one of data parallelism outside of experts.
  *
- * Each but gspmd-2d also takes a mesh axis "pipe": layers -> pipe, whose coordinates are pipeline stages of equally
- * many consecutive layers, up to one. Embeddings are on the first, the head on the last.
+ * Each but gspmd-2d also takes a mesh axis "pipe": layers -> pipe, whose coordinates are pipeline stages of
+ * consecutive layers (clv_axis_rules_set_stages). Embeddings are on the first, the head on the last.
  *
  * preset NULL: megatron, using whichever of the axes data, expert and model the mesh has.
  * @return CLV_EAXIS if the mesh lacks an axis that the preset needs or has one that it does not use, naming the presets
@@ -118,7 +123,7 @@ CLV_API const char *clv_axis_rules_preset_name(int i);
  *     "optimizer": ["data"] }
  *
  * Each rule is a pair: a name, and one mesh axis, a list of mesh axes (major to minor), or null for none. "optimizer"
- * is optional. Keys of a saved plan (clv_saved_plan of plan_search.h: mesh, accumulate, ...) are passed over.
+ * is optional, as "virtual_stages": N and "stages": [8, 8, 9, 7] are (clv_axis_rules_set_stages). Keys of a saved plan (clv_saved_plan of plan_search.h: mesh, accumulate, ...) are passed over.
  * @param where  name of the text in messages
  * @return CLV_EFORMAT; CLV_EINVAL for an invalid name; CLV_EAXIS for an axis that the mesh does not have or that a rule
  *         has twice; CLV_ELIMIT for more than CLV_MAX_RULES rules, or CLV_MAX_RULE_AXES axes of one; CLV_ENOMEM */
@@ -134,6 +139,16 @@ CLV_API clv_status clv_axis_rules_read(clv_axis_rules *out, const char *path, co
  *          layers) */
 CLV_API clv_status clv_axis_rules_add(clv_axis_rules *rules, clv_logical_axis name, const char *axes,
                                       const clv_mesh *mesh, clv_error *err);
+
+/** Sets how the layers go over the axis of pipeline stages, that of CLV_LAYERS: in runs of consecutive layers, of which
+ *  stage s of p has runs s, p + s, 2 p + s, ...
+ *  @param virtual_stages  runs a stage, 1 or more: the interleaved schedule
+ *  @param layers          [n] layers of each run, 1 or more, n = p virtual_stages; NULL (n 0): such that the
+ *                         longest run, the last one with `head_layers` more, is as short as can be
+ *  @return CLV_EAXIS: the rules have no axis of stages; CLV_EINVAL for another n, or a run without layers; CLV_ELIMIT:
+ *          more than CLV_MAX_VIRTUAL_STAGES runs */
+CLV_EXPERIMENTAL clv_status clv_axis_rules_set_stages(clv_axis_rules *rules, const clv_mesh *mesh, int virtual_stages,
+                                                      const int *layers, int n, clv_error *err);
 
 /** Returns a copy without the rules for `name`. */
 CLV_API clv_axis_rules clv_axis_rules_without(const clv_axis_rules *rules, clv_logical_axis name);

@@ -197,6 +197,7 @@ void clv_graph_set_stage(clv_graph *graph, const char *axis, int stage)
     clv_layout layout = clv_layout_replicated(0);
     if (!clv_graph_require(graph, axis != NULL || stage < 0, __func__, "an axis"))
         return;
+    const int before = graph->stage - 1;
     graph->stage = 0;
     if (stage < 0 || clv_mesh_find(&index, &graph->mesh, axis, &graph->error) != CLV_OK ||
         clv_layout_set_stages(&layout, &graph->mesh, index, stage < CLV_MAX_STAGES ? 1u << stage : 0, &graph->error) !=
@@ -211,6 +212,7 @@ void clv_graph_set_stage(clv_graph *graph, const char *axis, int stage)
         return;
     graph->stage_axis = index + 1;
     graph->stage = stage + 1;
+    graph->returns_to_stage = graph->returns_to_stage || stage < before;
 }
 
 /* ---- types ---- */

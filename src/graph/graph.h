@@ -65,6 +65,7 @@ struct clv_graph {
     int n_blocks, in_block;    /* in_block: depth of open blocks */
     int microbatch;            /* of new ops: from 1; 0: none */
     int stage_axis, stage;     /* 1 + the mesh axis of pipeline stages, and 1 + the stage of new ops; 0: none */
+    bool returns_to_stage;     /* ops of an earlier stage follow those of a later one: stages have several runs */
     bool reuses_state;         /* clv_state returns existing state of that name */
     const clv_value_annotation *last_annotation;
     int n_logical_axes, logical_axis_capacity;

@@ -158,7 +158,9 @@ static clv_status open_parts(clv_model *m, const clv_model_options *o, clv_error
         m->config = m->weights->config;
     }
     CLV_TRY(set_lora(m, o->lora, err));
-    return set_quant(m, o->quant, err);
+    CLV_TRY(set_quant(m, o->quant, err));
+    clv_model_balance_stages(m);
+    return CLV_OK;
 }
 
 clv_status clv_model_open(clv_model **out, const char *path, const clv_model_options *options, clv_error *err)
@@ -276,6 +278,7 @@ clv_status clv_model_new(clv_model **out, const clv_model_info *sizes, const clv
         clv_model_close(m);
         return status;
     }
+    clv_model_balance_stages(m);
     *out = m;
     return CLV_OK;
 }

@@ -39,6 +39,9 @@ struct clv_model {
 /* Keeps the first `layers` layers and `vocab` tokens (0: all) of a model that was opened without weights. */
 void clv_model_truncate(clv_model *model, int64_t layers, int64_t vocab);
 
+/* Predicts the time of its head in layers, for rules with an axis of stages whose layers are not stated. */
+void clv_model_balance_stages(clv_model *model);
+
 /* The mask token: config.json's, else the tokenizer's [MASK]. @return CLV_EUNSUPPORTED without one */
 clv_status clv_model_mask_token(int64_t *out, const clv_model *model, clv_error *err);
 

@@ -66,7 +66,12 @@ clv_status clv_axis_rules_check(const clv_axis_rules *rules, const clv_mesh *mes
             return clv_fail(err, CLV_EINVAL, "rules: the name of rule %d is not terminated", r);
         CLV_TRY(check_axes(rule->axis, rule->n_axes, rule->name, mesh, err));
     }
-    return rules ? check_axes(rules->optimizer, rules->n_optimizer, "optimizer", mesh, err) : CLV_OK;
+    if (!rules)
+        return CLV_OK;
+    CLV_TRY(check_axes(rules->optimizer, rules->n_optimizer, "optimizer", mesh, err));
+    if (rules->virtual_stages == 0 && rules->n_stage_layers == 0)
+        return CLV_OK;
+    return clv_axis_rules_check_stages(rules, mesh, err);
 }
 
 clv_status clv_axis_rules_append(clv_axis_rules *rules, clv_logical_axis name, const int *axis, int n, clv_error *err)
@@ -364,33 +369,6 @@ uint32_t clv_axis_rules_fsdp_or_zero_axes(const clv_axis_rules *rules)
     for (int i = 0; i < rules->n_optimizer; i++)
         weights |= 1u << rules->optimizer[i];
     return rows & weights;
-}
-
-int clv_axis_rules_stage_axis(const clv_axis_rules *rules)
-{
-    for (int r = 0; rules && r < rules->n; r++)
-        if (clv_logical_axis_equal(rules->rule[r].name, CLV_LAYERS))
-            return rules->rule[r].n_axes > 0 ? rules->rule[r].axis[0] : -1;
-    return -1;
-}
-
-void clv_nn_set_stage_of_layer(clv_graph *graph, const clv_axis_rules *rules, int64_t layer, int64_t layers)
-{
-    const int axis = clv_axis_rules_stage_axis(rules);
-    int64_t lo, hi;
-    int stage = 0;
-    if (!clv_graph_ok(graph) || axis < 0 || axis >= graph->mesh.n_axes)
-        return;
-    const clv_axis *stages = &graph->mesh.axis[axis];
-    if (stages->size > layers) {
-        clv_graph_fail(graph, CLV_EINVAL, "axis '%s' of %lld stages for %lld layers; valid: at most one stage a layer",
-                       stages->name, (long long)stages->size, (long long)layers);
-        return;
-    }
-    do
-        clv_block_range(layers, 1, stages->size, stage, &lo, &hi);
-    while (hi <= layer && ++stage < stages->size);
-    clv_graph_set_stage(graph, stages->name, stage);
 }
 
 static clv_status split_dim(clv_layout *layout, const clv_mesh *mesh, int d, const int *axis, int n, clv_error *err)

@@ -26,10 +26,17 @@ clv_status clv_axis_rules_append_axis(int *axes, int *n, const clv_mesh *mesh, c
 /* Appends a rule over n mesh axes. CLV_EINVAL, CLV_ELIMIT, CLV_EUNSUPPORTED. */
 clv_status clv_axis_rules_append(clv_axis_rules *rules, clv_logical_axis name, const int *axis, int n, clv_error *err);
 
+/* pipeline_stages.c. Checks virtual_stages, of which 0 is one, and stage_layers. As clv_axis_rules_set_stages. */
+clv_status clv_axis_rules_check_stages(const clv_axis_rules *rules, const clv_mesh *mesh, clv_error *err);
 /* The mesh axis of pipeline stages, that of CLV_LAYERS; -1: there is none. */
 int clv_axis_rules_stage_axis(const clv_axis_rules *rules);
-/* Has the graph's next ops run on the stage of a layer: stages have equally many consecutive layers, up to one. Without
- * an axis for CLV_LAYERS nothing is done. The graph fails with CLV_EINVAL for more stages than layers. */
+/* Writes the layers of each run of all stages, [CLV_MAX_VIRTUAL_STAGES], and their number *n; 0 without an axis for
+ * CLV_LAYERS. Layers are as stated, else balanced: of what is over, the first run and then the last one get theirs
+ * last. CLV_EINVAL: more runs than layers, or other layers than are stated. */
+clv_status clv_axis_rules_stage_layers(int *out, int *n, const clv_axis_rules *rules, const clv_mesh *mesh,
+                                       int64_t layers, clv_error *err);
+/* Has the graph's next ops run on the stage of a layer. Without an axis for CLV_LAYERS nothing is done. The graph fails
+ * as clv_axis_rules_stage_layers does. */
 void clv_nn_set_stage_of_layer(clv_graph *graph, const clv_axis_rules *rules, int64_t layer, int64_t layers);
 
 /* Bit a: mesh axis a shards the rows of a batch, and weights or optimizer state as well (FSDP, ZeRO). */

@@ -1,5 +1,6 @@
 /* axis_rules_json.c - reads logical axis rules from JSON with comments, a text or a file. (--rules FILE of the command
  * may hold a mesh and options, too: models/plan/saved_plan.c.) */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,11 +43,37 @@ static clv_status parse_rule(clv_axis_rules *rules, const json_t *pair, const cl
     return clv_axis_rules_append(rules, name, axis, n, err);
 }
 
+/* "virtual_stages": N and "stages": [8, 8, 9, 7]. */
+static clv_status parse_stages(clv_axis_rules *rules, const json_t *document, const clv_mesh *mesh, const char *where,
+                               clv_error *err)
+{
+    const json_t *runs = json_object_get(document, "virtual_stages"), *list = json_object_get(document, "stages");
+    int layers[CLV_MAX_VIRTUAL_STAGES] = {0};
+    const size_t n = json_array_size(list);
+    bool valid = (!runs || json_is_integer(runs)) && (!list || json_is_array(list)) && n <= CLV_MAX_VIRTUAL_STAGES;
+    for (size_t i = 0; valid && i < n; i++) {
+        const json_int_t given = json_integer_value(json_array_get(list, i));
+        valid = given >= 1 && given <= INT_MAX;
+        layers[i] = valid ? (int)given : 0;
+    }
+    const json_int_t of_stage = runs ? json_integer_value(runs) : 1;
+    if (!valid || of_stage < 1 || of_stage > CLV_MAX_VIRTUAL_STAGES)
+        return clv_fail(err, CLV_EFORMAT,
+                        "%s: \"virtual_stages\" must be a number from 1 to %d, and \"stages\" a list of at most as many "
+                        "numbers of layers, from 1",
+                        where, CLV_MAX_VIRTUAL_STAGES);
+    clv_error why = {0};
+    if ((runs || list) && clv_axis_rules_set_stages(rules, mesh, (int)of_stage, layers, (int)n, &why) != CLV_OK)
+        return clv_fail(err, why.code, "%s: %s", where, why.message);
+    return CLV_OK;
+}
+
 /* The other keys are of clv_saved_plan. */
 static bool is_known_key(const char *key)
 {
     static const char *const keys[] = {
-        "rules", "optimizer", "mesh", "accumulate", "recompute", "reshard_after_forward", "hosts", "ranks_per_host"};
+        "rules",     "optimizer",      "mesh",  "accumulate", "recompute", "reshard_after_forward", "hosts",
+        "ranks_per_host", "virtual_stages", "stages"};
     bool known = false;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         known = known || strcmp(key, keys[i]) == 0;
@@ -66,7 +93,7 @@ static clv_status parse_document(clv_axis_rules *rules, const json_t *document, 
         if (!is_known_key(key))
             return clv_fail(err, CLV_EFORMAT,
                             "%s: unknown key \"%s\"; valid: rules, optimizer, mesh, accumulate, recompute, "
-                            "reshard_after_forward, hosts, ranks_per_host",
+                            "reshard_after_forward, hosts, ranks_per_host, virtual_stages, stages",
                             where, key);
     }
     if (!json_is_array(list))
@@ -76,7 +103,7 @@ static clv_status parse_document(clv_axis_rules *rules, const json_t *document, 
             return clv_fail(err, why.code, "%s: rule %zu: %s", where, i + 1, why.message);
     if (optimizer && parse_axes(rules->optimizer, &rules->n_optimizer, optimizer, mesh, &why) != CLV_OK)
         return clv_fail(err, why.code, "%s: %s", where, why.message);
-    return CLV_OK;
+    return parse_stages(rules, document, mesh, where, err);
 }
 
 clv_status clv_axis_rules_parse(clv_axis_rules *out, const char *json, size_t size, const clv_mesh *mesh,

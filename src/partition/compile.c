@@ -3,10 +3,10 @@
  *   propagate_layouts       graph -> target layouts of values
  *   search_layouts          -> strategies that cost less over the whole graph, where that is asked for
  *   choose_strategies       -> sharding table: a strategy for every op, reshards between them
- *   compress_collectives    marks steps that have a narrower wire dtype
  *   recompute_activations   repeats rows of the forward pass in the backward pass
  *   reduce_gradients_early  moves reductions of gradients to where these are made
  *   place_stages            pipeline stages of rows, and the sends between them
+ *   compress_collectives    marks steps that have a narrower wire dtype
  *   lower_to_program        table -> program: instructions over buffers
  *   latency_hiding_scheduler  reorders instructions to overlap collectives, in parts (program/, with chunk_collectives)
  *   pipeline_scheduler      of pipeline stages: the order of microbatches (program/), instead of the pass before
@@ -62,11 +62,11 @@ static clv_status run_passes(clv_program *program, clv_partitioner *p, clv_error
     CLV_TRY(clv_partition_propagate_layouts(p, err));
     CLV_TRY(clv_partition_search_layouts(p, err));
     CLV_TRY(clv_partition_choose_strategies(p, err));
-    CLV_TRY(clv_compress_collectives(&p->table, o->comm_dtype, o->grad_reduce_dtype, err));
     CLV_TRY(clv_recompute_activations(&p->table, o->recompute, o->reshard_after_forward != CLV_RESHARD_NONE, err));
     CLV_TRY(clv_reduce_gradients_early(&p->table, err));
     p->table.graph = graph;
     CLV_TRY(clv_place_stages(&p->table, err));
+    CLV_TRY(clv_compress_collectives(&p->table, o->comm_dtype, o->grad_reduce_dtype, err));
     CLV_TRY(clv_lower_to_program(program, &p->table, err));
     program->greedy_by_size_limit = o->greedy_by_size_limit;
     program->recompute = o->recompute;
@@ -87,16 +87,83 @@ clv_status clv_compile_options_check(const clv_compile_options *o, const char *w
     if ((unsigned)o->recompute > CLV_RECOMPUTE_FULL)
         return clv_fail(err, CLV_EINVAL, "%s: recompute is %d; valid: %d to %d", what, (int)o->recompute,
                         CLV_RECOMPUTE_NONE, CLV_RECOMPUTE_FULL);
-    if ((unsigned)o->schedule > CLV_SCHEDULE_ZERO_BUBBLE)
+    if ((unsigned)o->schedule >= CLV_SCHEDULE_COUNT)
         return clv_fail(err, CLV_EINVAL, "%s: schedule is %d; valid: those of clv_plan_schedule", what,
                         (int)o->schedule);
-    if (o->schedule == CLV_SCHEDULE_INTERLEAVED)
-        return clv_fail(err, CLV_EUNSUPPORTED,
-                        "%s: the interleaved schedule is planned, not run; valid: 1f1b, gpipe, zero-bubble", what);
     if ((unsigned)o->reshard_after_forward > CLV_RESHARD_NONE)
         return clv_fail(err, CLV_EINVAL, "%s: reshard_after_forward is %d; valid: %d to %d", what,
                         (int)o->reshard_after_forward, CLV_RESHARD_WEIGHTS, CLV_RESHARD_NONE);
     return CLV_OK;
+}
+
+static clv_status compile(clv_program **out, const clv_graph *graph, const clv_compile_options *options,
+                          clv_reshard_cache *reshards, clv_error *err)
+{
+    clv_program *program = calloc(1, sizeof *program);
+    clv_arena *scratch = clv_arena_new();
+    if (program)
+        program->arena = clv_arena_new();
+    clv_status status = CLV_OK;
+    if (!program || !program->arena || !scratch)
+        status = clv_fail_memory(err, "a program", sizeof *program);
+    if (status == CLV_OK) {
+        clv_cost_model cost;
+        clv_cost_model_make(&cost, &graph->mesh, options->machine);
+        clv_partitioner p = {
+            .graph = graph, .scratch = scratch, .options = options, .cost = &cost, .reshards = reshards};
+        status = run_passes(program, &p, err);
+    }
+    clv_arena_free(scratch);
+    if (status == CLV_OK)
+        *out = program;
+    else
+        clv_program_free(program);
+    return status;
+}
+
+/* Whether program a fits where b does not, or, of two that fit, is faster; of two that do not, the smaller one. */
+static clv_status is_better(bool *better, const clv_program *a, const clv_program *b, const clv_machine *machine,
+                            clv_error *err)
+{
+    const clv_program *both[] = {a, b};
+    double seconds[2], bytes[2];
+    bool fits[2];
+    for (int i = 0; i < 2; i++) {
+        clv_prediction predicted = {.size = sizeof predicted};
+        clv_memory memory = {.size = sizeof memory};
+        CLV_TRY(clv_program_predict(both[i], machine, &predicted, err));
+        CLV_TRY(clv_program_memory(both[i], &memory, err));
+        seconds[i] = predicted.seconds;
+        bytes[i] = (double)memory.total;
+        fits[i] = bytes[i] <= predicted.memory_bytes;
+    }
+    *better = fits[0] != fits[1] ? fits[0] : fits[0] ? seconds[0] < seconds[1] : bytes[0] < bytes[1];
+    return CLV_OK;
+}
+
+/* CLV_SCHEDULE_AUTO. */
+static clv_status compile_by_best_schedule(clv_program **out, const clv_graph *graph, clv_compile_options *options,
+                                           clv_reshard_cache *reshards, clv_error *err)
+{
+    static const clv_plan_schedule tried[] = {CLV_SCHEDULE_1F1B, CLV_SCHEDULE_ZERO_BUBBLE, CLV_SCHEDULE_GPIPE};
+    clv_program *best = NULL, *program;
+    clv_status status = CLV_OK;
+    for (size_t i = 0; status == CLV_OK && i < sizeof tried / sizeof *tried; i++) {
+        bool better = true;
+        options->schedule = tried[i];
+        status = compile(&program, graph, options, reshards, err);
+        if (status == CLV_OK && best)
+            status = is_better(&better, program, best, options->machine, err);
+        if (status == CLV_OK) {
+            clv_program_free(better ? best : program);
+            best = better ? program : best;
+        }
+    }
+    if (status == CLV_OK)
+        *out = best;
+    else
+        clv_program_free(best);
+    return status;
 }
 
 clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_compile_options *options, clv_error *err)
@@ -114,24 +181,14 @@ clv_status clv_compile_with_reshard_cache(clv_program **out, const clv_graph *gr
     CLV_TRY(clv_graph_check_rules(graph, err));
     CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, options, call, err));
     CLV_TRY(clv_compile_options_check(&taken, call, err));
-    clv_program *program = calloc(1, sizeof *program);
-    clv_arena *scratch = clv_arena_new();
-    if (program)
-        program->arena = clv_arena_new();
-    clv_status status = CLV_OK;
-    if (!program || !program->arena || !scratch)
-        status = clv_fail_memory(err, "a program", sizeof *program);
-    if (status == CLV_OK) {
-        clv_cost_model cost;
-        clv_cost_model_make(&cost, &graph->mesh, taken.machine);
-        clv_partitioner p = {
-            .graph = graph, .scratch = scratch, .options = &taken, .cost = &cost, .reshards = reshards};
-        status = run_passes(program, &p, err);
-    }
-    clv_arena_free(scratch);
-    if (status == CLV_OK)
-        *out = program;
-    else
-        clv_program_free(program);
-    return status;
+    if (taken.schedule != CLV_SCHEDULE_DEFAULT && graph->stage_axis == 0)
+        return clv_fail(err, CLV_EINVAL,
+                        "schedule %s of a graph without pipeline stages; valid: layers over an axis pipe of the mesh",
+                        clv_plan_schedule_name(taken.schedule));
+    if (taken.schedule == CLV_SCHEDULE_INTERLEAVED && !graph->returns_to_stage)
+        return clv_fail(err, CLV_EINVAL,
+                        "the schedule interleaved of stages with one run of layers each; valid: 2 or more runs "
+                        "(--virtual-stages), or another schedule");
+    return taken.schedule == CLV_SCHEDULE_AUTO ? compile_by_best_schedule(out, graph, &taken, reshards, err)
+                                               : compile(out, graph, &taken, reshards, err);
 }

@@ -4,43 +4,60 @@
  * each stage works on the microbatches whose operands are there, and the instruction after which ranks wait for a send.
  *
  * List scheduling (Graham 1969) over a clock for each stage and a link for each pair of them, by predicted times. No
- * schedule is written down. Of what a stage could run it takes, by schedule,
+ * schedule is written down: a stage prefers forward passes, and begins one only while it holds fewer microbatches than
+ * it may (clv_pipeline_most_held), which makes GPipe or 1F1B. Zero-bubble prefers what the stage before waits for, and
+ * does gradients of weights where there is nothing else to do. A pass of a microbatch that has begun goes on; its
+ * instructions keep their order.
  *
- *   gpipe        forward passes before backward passes
- *   1f1b         backward passes first; it begins a forward pass only while it holds fewer microbatches than there are
- *                stages from it to the last (Narayanan et al. 2019, PipeDream-flush)
- *   zero-bubble  the same, and what the stage before waits for before the gradients of weights, which fill the waits
- *                (ZB-H1: Qi et al. 2023, arXiv:2401.10241)
+ * A stage with several runs of layers takes microbatches in groups of as many as there are stages: the group's first
+ * run, then its second one, and back (interleaved: Narayanan et al. 2021, arXiv:2104.04473). Its unit of work is a run
+ * of a microbatch.
  *
- * and goes on with the pass of a microbatch that it has begun, whose instructions keep their order. The order is that
- * of beginning, which keeps all dependences, so all stages run parts of one list (verify_program.c): no schedule
- * deadlocks. Sums of gradients keep their order: results are equal bit for bit.
+ * The order is that of beginning, which keeps all dependences, so all stages run parts of one list (verify_program.c):
+ * no schedule deadlocks. Sums of gradients keep their order: results are equal bit for bit.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "program/program.h"
+#include "program/pipeline_units.h"
 
-/* What an instruction belongs to; in the order in which 1F1B prefers them. */
-typedef enum pass { TO_STAGE_BEFORE, BACKWARD, FORWARD, OTHER, PASSES } pass;
+static const char *const names[CLV_SCHEDULE_COUNT] = {
+    [CLV_SCHEDULE_DEFAULT] = "default", [CLV_SCHEDULE_GPIPE] = "gpipe",
+    [CLV_SCHEDULE_1F1B] = "1f1b",       [CLV_SCHEDULE_INTERLEAVED] = "interleaved",
+    [CLV_SCHEDULE_AUTO] = "auto",       [CLV_SCHEDULE_ZERO_BUBBLE] = "zero-bubble"};
+
+const char *clv_plan_schedule_name(clv_plan_schedule schedule)
+{
+    return (unsigned)schedule < CLV_SCHEDULE_COUNT ? names[schedule] : "unknown";
+}
+
+int64_t clv_pipeline_most_held(const clv_pipeline_shape *p, int64_t stage, bool has_begun_backward)
+{
+    const int64_t all = p->microbatches * p->runs, earlier = (p->runs - 1) * p->stages, after = p->stages - 1 - stage;
+    const bool zero_bubble = p->schedule == CLV_SCHEDULE_ZERO_BUBBLE;
+    const int64_t most = p->schedule == CLV_SCHEDULE_GPIPE   ? all
+                         : zero_bubble && has_begun_backward ? earlier + p->stages
+                         : p->runs == 1                      ? after + 1
+                                                             : earlier + 2 * after + 1;
+    return most < all ? most : all;
+}
 
 typedef struct node {
     int first_successor, n_successors;
     int waits_for; /* number of predecessors that have not begun */
     double seconds, ready;
-    int microbatch; /* 0: none */
-    pass pass;
+    clv_pipeline_unit of;
 } node;
 
 typedef struct stage {
     double clock;
     int n_ready;
-    int *ready;      /* [n] instructions whose predecessors have begun */
-    int *unfinished; /* [microbatches + 1] instructions of the backward pass that have not begun */
-    int finished;    /* microbatches 1 to this one have ended here */
-    int current;     /* the last instruction of a microbatch; -1: none */
+    int *ready;              /* [n] instructions whose predecessors have begun */
+    int *unfinished;         /* [units + 1] instructions of the backward pass that have not begun, by backward_unit */
+    int finished;            /* units before this one have ended here */
+    int current;             /* the last instruction of a microbatch; -1: none */
+    bool has_begun_backward; /* of what was received or computed here */
 } stage;
 
 /* A send in flight. */
@@ -51,8 +68,8 @@ typedef struct flight {
 
 typedef struct pipeline {
     const clv_program *program;
-    clv_plan_schedule schedule;
-    int n, n_stages, microbatches;
+    clv_pipeline_shape shape;
+    int n, n_stages;
     node *nodes; /* [n] */
     int *successors;
     stage *stages;
@@ -66,8 +83,7 @@ typedef struct pipeline {
 
 static bool is_send(const pipeline *p, int i)
 {
-    const clv_instruction *instruction = &p->program->instructions[i];
-    return !instruction->op && instruction->step->kind == CLV_STEP_SEND;
+    return clv_instruction_sends(&p->program->instructions[i]);
 }
 
 static bool runs_on(const pipeline *p, int i, int s)
@@ -75,109 +91,102 @@ static bool runs_on(const pipeline *p, int i, int s)
     return clv_stages_have(p->program->instructions[i].stages, s);
 }
 
-/* ---- what instructions belong to ---- */
+static bool is_backward(clv_pipeline_pass pass)
+{
+    return pass == CLV_PASS_TO_STAGE_BEFORE || pass == CLV_PASS_BACKWARD;
+}
 
-/* Steps, which have no microbatch of their own, belong to that of the op that makes their operand; those of weights to
- * that of their first reader. */
-static void find_microbatches(pipeline *p, const clv_instruction_edges *e)
+/* ---- units: runs of microbatches ---- */
+
+static int group_of(const pipeline *p, int microbatch)
+{
+    return microbatch > 0 ? (microbatch - 1) / p->n_stages : 0;
+}
+
+/* The place of a run, from 0, among those that the stage takes of a group. */
+static int run_of(const pipeline *p, const clv_pipeline_unit *of)
+{
+    const int run = of->depth / p->n_stages;
+    return is_backward(of->pass) ? (int)p->shape.runs - 1 - run : run;
+}
+
+/* The place of an instruction's unit in the order in which a stage takes them, of its direction. */
+static int unit_of(const pipeline *p, const clv_pipeline_unit *of)
+{
+    const int group = group_of(p, of->microbatch), before = group * p->n_stages;
+    const int rest = (int)p->shape.microbatches - before, wide = rest < p->n_stages ? rest : p->n_stages;
+    return before * (int)p->shape.runs + run_of(p, of) * wide + of->microbatch - 1 - before;
+}
+
+static void count_units(pipeline *p)
 {
     for (int i = 0; i < p->n; i++) {
-        const clv_instruction *instruction = &p->program->instructions[i];
-        p->nodes[i].microbatch = instruction->update ? 0 : instruction->microbatch;
-    }
-    for (int k = 0; k < e->n; k++) {
-        const clv_instruction *to = &p->program->instructions[e->to[k]];
-        node *it = &p->nodes[e->to[k]];
-        if (!to->op && !to->update && p->nodes[e->from[k]].microbatch > it->microbatch)
-            it->microbatch = p->nodes[e->from[k]].microbatch;
-    }
-    for (int k = e->n - 1; k >= 0; k--) { /* the first reader comes last */
-        const clv_instruction *from = &p->program->instructions[e->from[k]];
-        const bool of_weight = p->nodes[e->from[k]].microbatch <= 0 && !from->op && !from->update;
-        if (of_weight && !p->program->instructions[e->to[k]].update)
-            p->nodes[e->from[k]].microbatch = -abs(p->nodes[e->to[k]].microbatch);
-    }
-    for (int i = 0; i < p->n; i++)
-        p->nodes[i].microbatch = abs(p->nodes[i].microbatch);
-    for (int i = 0; i < p->n; i++)
-        p->microbatches = p->nodes[i].microbatch > p->microbatches ? p->nodes[i].microbatch : p->microbatches;
-}
-
-/* Whether the stage before waits for what follows from an instruction in its microbatch. */
-static bool leads_to_send(const pipeline *p, int i)
-{
-    const node *it = &p->nodes[i];
-    bool leads = is_send(p, i);
-    for (int k = 0; !leads && k < it->n_successors; k++) {
-        const node *next = &p->nodes[p->successors[it->first_successor + k]];
-        leads = next->microbatch == it->microbatch && next->pass == TO_STAGE_BEFORE;
-    }
-    return leads;
-}
-
-static void find_passes(pipeline *p)
-{
-    for (int i = p->n - 1; i >= 0; i--) {
-        const clv_instruction *instruction = &p->program->instructions[i];
-        node *it = &p->nodes[i];
-        const bool backward = instruction->backward || instruction->recomputed;
-        it->pass = it->microbatch == 0 ? OTHER : !backward ? FORWARD : leads_to_send(p, i) ? TO_STAGE_BEFORE : BACKWARD;
-        p->any_backward = p->any_backward || (it->microbatch > 0 && backward);
-        for (int s = 0; s < p->n_stages; s++)
-            if (it->microbatch > 0 && backward && runs_on(p, i, s))
-                p->stages[s].unfinished[it->microbatch]++;
+        const clv_pipeline_unit *of = &p->nodes[i].of;
+        const bool counts = is_backward(of->pass) && !is_send(p, i);
+        for (int s = 0; counts && s < p->n_stages; s++)
+            if (runs_on(p, i, s))
+                p->stages[s].unfinished[unit_of(p, of)]++;
+        p->any_backward = p->any_backward || counts;
     }
 }
 
-/* Microbatches that end at once: those without a backward pass here. */
+/* Units that end at once: those without a backward pass here. */
 static void skip_finished(const pipeline *p, stage *s)
 {
-    while (s->finished < p->microbatches && s->unfinished[s->finished + 1] == 0)
+    while (s->finished < p->shape.microbatches * p->shape.runs && s->unfinished[s->finished] == 0)
         s->finished++;
 }
 
 /* ---- choosing ---- */
 
-/* How many microbatches a stage may hold. */
-static int most_held(const pipeline *p, int s)
-{
-    return p->schedule == CLV_SCHEDULE_GPIPE ? p->microbatches : p->n_stages - s;
-}
-
 static bool may_begin(const pipeline *p, int i, int s)
 {
-    const node *it = &p->nodes[i];
-    return it->pass != FORWARD || !p->any_backward || it->microbatch <= p->stages[s].finished + most_held(p, s);
+    const clv_pipeline_unit *of = &p->nodes[i].of;
+    const stage *on = &p->stages[s];
+    return of->pass != CLV_PASS_FORWARD || !p->any_backward ||
+           unit_of(p, of) < on->finished + clv_pipeline_most_held(&p->shape, s, on->has_begun_backward);
 }
 
-/* The rank of a pass in the order of the schedule; the least goes first. */
-static int preference(const pipeline *p, pass of)
+/* The rank of a pass in what a stage prefers; the least goes first. */
+static int preference(const pipeline *p, clv_pipeline_pass of)
 {
-    static const int gpipe[] = {[FORWARD] = 0, [TO_STAGE_BEFORE] = 1, [BACKWARD] = 1, [OTHER] = 2},
-                     one_f_one_b[] = {[TO_STAGE_BEFORE] = 0, [BACKWARD] = 0, [FORWARD] = 1, [OTHER] = 2},
-                     zero_bubble[] = {[TO_STAGE_BEFORE] = 0, [FORWARD] = 1, [BACKWARD] = 2, [OTHER] = 3};
-    return p->schedule == CLV_SCHEDULE_GPIPE         ? gpipe[of]
-           : p->schedule == CLV_SCHEDULE_ZERO_BUBBLE ? zero_bubble[of]
-                                                     : one_f_one_b[of];
+    static const int plain[] = {[CLV_PASS_FORWARD] = 0,
+                                [CLV_PASS_TO_STAGE_BEFORE] = 1,
+                                [CLV_PASS_BACKWARD] = 1,
+                                [CLV_PASS_OTHER] = 2},
+                     zero_bubble[] = {[CLV_PASS_TO_STAGE_BEFORE] = 0,
+                                      [CLV_PASS_FORWARD] = 1,
+                                      [CLV_PASS_BACKWARD] = 2,
+                                      [CLV_PASS_OTHER] = 3};
+    return p->shape.schedule == CLV_SCHEDULE_ZERO_BUBBLE ? zero_bubble[of] : plain[of];
 }
 
-/* Whether an instruction goes on with what the stage does. */
+/* Whether an instruction goes on with what the stage does. Gradients of weights that fill waits are interrupted. */
 static bool goes_on(const pipeline *p, int i, int s)
 {
     const int current = p->stages[s].current;
-    return current >= 0 && p->nodes[i].microbatch == p->nodes[current].microbatch &&
-           preference(p, p->nodes[i].pass) == preference(p, p->nodes[current].pass);
+    if (current < 0)
+        return false;
+    const clv_pipeline_unit *a = &p->nodes[i].of, *b = &p->nodes[current].of;
+    return a->microbatch == b->microbatch && a->depth == b->depth &&
+           preference(p, a->pass) == preference(p, b->pass) &&
+           !(p->shape.schedule == CLV_SCHEDULE_ZERO_BUBBLE && a->pass == CLV_PASS_BACKWARD);
 }
 
 static bool goes_before(const pipeline *p, int i, int other, int s)
 {
-    const node *a = &p->nodes[i], *b = &p->nodes[other];
+    const clv_pipeline_unit *a = &p->nodes[i].of, *b = &p->nodes[other].of;
     const bool on = goes_on(p, i, s), other_on = goes_on(p, other, s);
     const int x = preference(p, a->pass), y = preference(p, b->pass);
+    const int group = group_of(p, a->microbatch), other_group = group_of(p, b->microbatch);
     if (on != other_on)
         return on;
     if (x != y)
         return x < y;
+    if (group != other_group)
+        return group < other_group;
+    if (run_of(p, a) != run_of(p, b))
+        return run_of(p, a) < run_of(p, b);
     return a->microbatch != b->microbatch ? a->microbatch < b->microbatch : i < other;
 }
 
@@ -278,18 +287,17 @@ static void end_flights(pipeline *p, int i)
 static void occupy(pipeline *p, int i, double begins)
 {
     const node *it = &p->nodes[i];
-    const bool backward = it->pass == TO_STAGE_BEFORE || it->pass == BACKWARD;
-    for (int s = 0; s < p->n_stages; s++) {
+    const bool backward = is_backward(it->of.pass);
+    for (int s = 0; !is_send(p, i) && s < p->n_stages; s++) {
         stage *on = &p->stages[s];
         if (!runs_on(p, i, s))
             continue;
         if (backward)
-            on->unfinished[it->microbatch]--;
+            on->unfinished[unit_of(p, &it->of)]--;
         skip_finished(p, on);
-        if (is_send(p, i))
-            continue;
         on->clock = begins + it->seconds;
-        on->current = it->microbatch > 0 ? i : on->current;
+        on->current = it->of.microbatch > 0 ? i : on->current;
+        on->has_begun_backward = on->has_begun_backward || backward;
         remove_from(on->ready, &on->n_ready, i);
     }
 }
@@ -340,7 +348,8 @@ static void add_sequences(const pipeline *p, clv_instruction_edges *e, int *last
         for (int s = 0; !is_send(p, i) && s < p->n_stages; s++) {
             const node *it = &p->nodes[i];
             int *before =
-                &last[((size_t)s * PASSES + it->pass) * ((size_t)p->microbatches + 1) + (size_t)it->microbatch];
+                &last[((size_t)s * CLV_PIPELINE_PASSES + it->of.pass) * ((size_t)p->shape.microbatches + 1) +
+                      (size_t)it->of.microbatch];
             if (!runs_on(p, i, s))
                 continue;
             if (*before > 0) {
@@ -382,12 +391,12 @@ static void measure(const pipeline *p, const clv_machine *machine)
 
 static clv_status make_stages(pipeline *p, clv_arena *arena, clv_error *err)
 {
-    const size_t n = (size_t)p->n + 1, microbatches = (size_t)p->microbatches + 2;
+    const size_t n = (size_t)p->n + 1, units = (size_t)(p->shape.microbatches * p->shape.runs) + 1;
     p->stages = clv_arena_alloc(arena, (size_t)p->n_stages, sizeof *p->stages);
     bool all = p->stages != NULL;
     for (int s = 0; all && s < p->n_stages; s++) {
         p->stages[s] = (stage){.ready = clv_arena_alloc(arena, n, sizeof(int)),
-                               .unfinished = clv_arena_alloc(arena, microbatches, sizeof(int)),
+                               .unfinished = clv_arena_alloc(arena, units, sizeof(int)),
                                .current = -1};
         all = p->stages[s].ready && p->stages[s].unfinished;
     }
@@ -427,24 +436,40 @@ static clv_status make_pipeline(pipeline *p, clv_program *program, clv_arena *ar
                : clv_fail_memory(err, "a schedule", n * sizeof(node));
 }
 
+/* The units of all nodes, and how many microbatches and runs there are. */
+static clv_status find_units(pipeline *p, clv_plan_schedule schedule, const clv_instruction_edges *e, clv_arena *arena,
+                             clv_error *err)
+{
+    clv_pipeline_unit *units = clv_arena_alloc(arena, (size_t)p->n + 1, sizeof *units);
+    int depth = 0;
+    if (!units)
+        return clv_fail_memory(err, "a schedule", (size_t)p->n * sizeof *units);
+    CLV_TRY(clv_find_pipeline_units(units, p->program, e, arena, err));
+    p->shape = (clv_pipeline_shape){.schedule = schedule, .stages = p->n_stages};
+    for (int i = 0; i < p->n; i++) {
+        p->nodes[i].of = units[i];
+        p->shape.microbatches = units[i].microbatch > p->shape.microbatches ? units[i].microbatch : p->shape.microbatches;
+        depth = units[i].depth > depth ? units[i].depth : depth;
+    }
+    p->shape.runs = depth / p->n_stages + 1;
+    return CLV_OK;
+}
+
 static clv_status schedule_pipeline(clv_program *program, clv_plan_schedule schedule, const clv_machine *machine,
                                     clv_arena *arena, clv_error *err)
 {
     pipeline p;
     clv_instruction_edges e;
     CLV_TRY(make_pipeline(&p, program, arena, err));
-    p.schedule = schedule;
     CLV_TRY(clv_program_find_edges(&e, program, arena, err));
+    CLV_TRY(find_units(&p, schedule, &e, arena, err));
     CLV_TRY(make_room(&e, &p, arena, err));
-    find_microbatches(&p, &e);
     CLV_TRY(make_stages(&p, arena, err));
-    const size_t sequences = (size_t)p.n_stages * PASSES * ((size_t)p.microbatches + 1), room = (size_t)e.n + 1;
+    const size_t sequences = (size_t)p.n_stages * CLV_PIPELINE_PASSES * ((size_t)p.shape.microbatches + 1);
     int *last = clv_arena_alloc(arena, sequences, sizeof *last);
-    p.successors = clv_arena_alloc(arena, room, sizeof *p.successors);
-    if (!last || !p.successors)
+    if (!last)
         return clv_fail_memory(err, "a schedule", sequences * sizeof *last);
-    link_nodes(&p, &e);
-    find_passes(&p);
+    count_units(&p);
     add_sequences(&p, &e, last);
     p.successors = clv_arena_alloc(arena, (size_t)e.n + 1, sizeof *p.successors);
     if (!p.successors)

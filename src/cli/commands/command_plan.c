@@ -39,10 +39,10 @@ static bool parse(plan_args *a, clv_invocation *run)
         CLV_OPT_FLAG("--collectives", &a->collectives, "list each collective, with its cause",
                      .conflicts_with = "--all, --show, --search, --matrix"),
         CLV_OPT_FLAG("--all", &a->all, "print all figures", .conflicts_with = "--show, --search, --matrix"),
-        CLV_OPT_ENUM("--schedule", &a->search.schedule, "gpipe|1f1b|interleaved|zero-bubble", clv_plan_schedule_name,
-                     "of the stages of an axis pipe (1f1b)"),
-        CLV_OPT_INT("--virtual-stages", &a->search.virtual_stages, 1, 1 << 20, "N",
-                    "runs of layers of each stage: interleaved schedule (1)"),
+        CLV_OPT_ENUM("--schedule", &a->search.schedule, "gpipe|1f1b|interleaved|zero-bubble|auto",
+                     clv_plan_schedule_name, "of the stages of an axis pipe (1f1b)"),
+        CLV_VIRTUAL_STAGES_OPTION(&a->search.virtual_stages),
+        CLV_STAGES_OPTION(&a->plan.mesh),
         CLV_OPT_INT("--offload-layers", &a->offload_layers, 1, 1 << 20, "N",
                     "layers whose activations wait in the host's memory (0)"),
         CLV_OPT_STRING("--show", &a->show, "TENSOR", "draw the shards of a parameter or input instead"),
@@ -249,6 +249,8 @@ static clv_status plan(clv_invocation *run, plan_args *a, clv_error *err)
 {
     clv_program *program = NULL;
     a->plan.mesh.memory_limit = a->memory_limit;
+    a->plan.mesh.virtual_stages = a->search.virtual_stages;
+    a->plan.plan.compile.schedule = a->search.schedule;
     clv_status status = clv_plan_option_compile(&program, &a->plan, err);
     if (status == CLV_OK && a->search.save)
         status = clv_auto_rules_save(&a->plan, a->search.save, err);
@@ -268,11 +270,11 @@ static bool is_estimated(const plan_args *a)
     const char *text = a->plan.mesh.text;
     bool known = text && clv_mesh_option_parse(&mesh, text, NULL) == CLV_OK;
     const bool compiled =
-        a->show || a->collectives || clv_mesh_option_is_auto(&a->plan.mesh) || clv_mesh_option_has_file(&a->plan.mesh);
+        a->show || a->collectives || a->plan.mesh.stages || a->search.schedule == CLV_SCHEDULE_AUTO || clv_mesh_option_is_auto(&a->plan.mesh) || clv_mesh_option_has_file(&a->plan.mesh);
     for (int i = 0; known && compiled && i < mesh.n_axes; i++) /* of the program, which runs */
         mesh.axis[i].size = strcmp(mesh.axis[i].name, "pipe") == 0 ? 1 : mesh.axis[i].size;
     return clv_plan_needs_estimate(known ? &mesh : NULL, a->plan.plan.model, a->plan.software != NULL) ||
-           a->search.schedule || a->search.virtual_stages || a->offload_layers;
+           (!compiled && (a->search.schedule || a->search.virtual_stages)) || a->offload_layers;
 }
 
 static clv_status estimate(clv_invocation *run, plan_args *a, clv_error *err)

@@ -23,6 +23,8 @@ static bool parse(shard_args *a, clv_invocation *run)
         CLV_OUT_OPTION(&a->out, "DIR", FOLDER, "the folder to create", .required = true),
         CLV_MESH_OPTIONS(&a->mesh),
         CLV_RULES_OPTIONS(&a->mesh),
+        CLV_STAGES_OPTION(&a->mesh),
+        CLV_VIRTUAL_STAGES_OPTION(&a->mesh.virtual_stages),
         CLV_QUANT_ROW(&a->quant, "quantise linear layers to blocks of 32 integers of 8 or 4 bits with a scale, as "
                                  "GGUF's Q8_0 and Q4_0 (none)"),
         CLV_FORMAT_OPTIONS(&run->format, "", "print JSON"),

@@ -2,6 +2,8 @@
 #include "cli/options/mesh_options.h"
 
 #include <ctype.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "cli/command.h"
@@ -125,10 +127,41 @@ clv_status clv_mesh_option_read_mesh(clv_mesh_option *o, clv_error *err)
     return read_mesh(&o->mesh, o, err);
 }
 
+/* "8,8,9,7". */
+static clv_status read_stage_layers(int *out, int *n, const char *text, clv_error *err)
+{
+    const char *at = text;
+    char *end;
+    for (*n = 0; *n < CLV_MAX_VIRTUAL_STAGES && isdigit((unsigned char)*at); at = end + 1) {
+        const long layers = strtol(at, &end, 10);
+        out[(*n)++] = layers > 0 && layers < INT_MAX ? (int)layers : 0;
+        if (*end == '\0')
+            return CLV_OK;
+        if (*end != ',')
+            break;
+    }
+    return clv_fail(err, CLV_ESYNTAX, "--stages %s: the layers of each stage, e.g. 8,8,9,7; at most %d", text,
+                    CLV_MAX_VIRTUAL_STAGES);
+}
+
+static clv_status set_stages(clv_mesh_option *o, clv_error *err)
+{
+    int layers[CLV_MAX_VIRTUAL_STAGES], n = 0, runs = o->axis_rules.virtual_stages;
+    clv_error why = {0};
+    if (!o->stages && o->virtual_stages == 0)
+        return CLV_OK;
+    if (o->stages)
+        CLV_TRY(read_stage_layers(layers, &n, o->stages, err));
+    runs = o->virtual_stages > 0 ? (int)o->virtual_stages : runs > 0 ? runs : 1;
+    return clv_as_usage_error(o->stages ? "--stages" : "--virtual-stages",
+                              clv_axis_rules_set_stages(&o->axis_rules, &o->mesh, runs, layers, n, &why), &why, err);
+}
+
 clv_status clv_mesh_option_resolve(clv_mesh_option *o, clv_error *err)
 {
     CLV_TRY(clv_mesh_option_read_mesh(o, err));
-    return read_rules(o, err);
+    CLV_TRY(read_rules(o, err));
+    return set_stages(o, err);
 }
 
 void clv_mesh_option_warn_oversubscribed(const clv_mesh *mesh, const char *command)

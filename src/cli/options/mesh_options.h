@@ -13,6 +13,8 @@ typedef struct clv_mesh_option {
     int64_t tp;           /* -tp; 0: not given */
     const char *text;     /* --mesh; NULL: not given */
     const char *rules;    /* --rules, a preset, a file or "auto"; NULL: not given */
+    const char *stages;   /* --stages, the layers of each; NULL: balanced */
+    int64_t virtual_stages; /* --virtual-stages; 0: not given */
     bool sp;              /* --sp: the same as --rules megatron-sp */
     const char *layouts;  /* --layouts, a file, of a program's tensors; NULL: not given */
     const char *import;   /* --import; NULL: not given */
@@ -45,6 +47,14 @@ typedef struct clv_mesh_option {
 #define CLV_RULES_OPTIONS(option)                                                                                      \
     CLV_RULES_OPTION(option), CLV_OPT_FLAG("--sp, --sequence-parallel", &(option)->sp,                                 \
                                            "the same as --rules megatron-sp", .conflicts_with = "--rules")
+
+#define CLV_STAGES_OPTION(option)                                                                                      \
+    CLV_OPT_STRING("--stages", &(option)->stages, "N,N,...",                                                           \
+                   "layers of each pipeline stage, of virtual ones of each of these (balanced by predicted time)",     \
+                   .advanced = true)
+#define CLV_VIRTUAL_STAGES_OPTION(out)                                                                                 \
+    CLV_OPT_INT("--virtual-stages, --num-virtual-stages-per-pipeline-rank", out, 1, CLV_MAX_VIRTUAL_STAGES, "N",       \
+                "runs of layers of each pipeline stage: interleaved schedule (1)", .advanced = true)
 
 /* For commands that take programs: what --rules is to models. conflicts_: "--rules", if the command has it. */
 #define CLV_LAYOUTS_OPTION(option, conflicts_)                                                                         \

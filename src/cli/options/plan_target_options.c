@@ -141,8 +141,8 @@ static clv_status read_target(clv_plan_option *o, clv_error *err)
     CLV_TRY(set_hosts(o, err)); /* before rules are found for them */
     CLV_TRY(clv_mesh_option_resolve(&o->mesh, err));
     plan->mesh = &o->mesh.mesh;
-    plan->rules = o->mesh.rules ? &o->mesh.axis_rules : NULL;
-    plan->sp = o->mesh.sp;
+    plan->rules = o->mesh.rules || o->mesh.stages || o->mesh.virtual_stages ? &o->mesh.axis_rules : NULL;
+    plan->sp = o->mesh.sp && !plan->rules;
     return CLV_OK;
 }
 

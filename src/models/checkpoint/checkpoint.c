@@ -16,7 +16,6 @@
 #include "models/model.h"
 #include "models/weights/quantize_on_load.h"
 #include "models/weights/weight_layouts.h"
-#include "nn/axis_rules.h"
 
 struct clv_checkpoint {
     clv_weights *weights;
@@ -361,10 +360,6 @@ clv_status clv_checkpoint_shard(const clv_model *model, const char *to, const cl
                         "%s: of a model with adapters its weights alone would be written; valid: adapters merged into "
                         "them first (cleave merge)",
                         model->path);
-    if (clv_axis_rules_stage_axis(&model->rules) >= 0)
-        return clv_fail(err, CLV_EUNSUPPORTED,
-                        "shards are not written by pipeline stages; valid: a mesh without them (any mesh loads any "
-                        "shards)");
     const clv_weights *weights = model->weights->files;
     if (model->quant == model->weights->inventory.quant)
         return shard_weights(model, weights, to, &o, err);

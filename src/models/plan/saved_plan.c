@@ -37,6 +37,14 @@ static json_t *rules_json(const clv_saved_plan *plan)
     return list;
 }
 
+static json_t *stages_json(const clv_axis_rules *rules)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < rules->n_stage_layers; i++)
+        json_array_append_new(list, json_integer(rules->stage_layers[i]));
+    return list;
+}
+
 clv_status clv_saved_plan_write(const clv_saved_plan *plan, const char *path, clv_error *err)
 {
     static const char call[] = "clv_saved_plan_write";
@@ -57,6 +65,10 @@ clv_status clv_saved_plan_write(const clv_saved_plan *plan, const char *path, cl
         json_object_set_new(document, "ranks_per_host", json_integer(p.ranks_per_host));
     if (document && p.rules.n_optimizer > 0)
         json_object_set_new(document, "optimizer", axes_json(p.rules.optimizer, p.rules.n_optimizer, &p.mesh));
+    if (document && p.rules.virtual_stages > 1)
+        json_object_set_new(document, "virtual_stages", json_integer(p.rules.virtual_stages));
+    if (document && p.rules.n_stage_layers > 0)
+        json_object_set_new(document, "stages", stages_json(&p.rules));
     char *text = document ? json_dumps(document, JSON_INDENT(1)) : NULL;
     json_decref(document);
     if (!text)

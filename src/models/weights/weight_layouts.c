@@ -30,6 +30,17 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
 }
 
+/* The stages of the ops that read a parameter. */
+static clv_status set_stages(clv_layout *layout, const clv_graph *graph, clv_value parameter, clv_error *err)
+{
+    uint32_t stages = 0;
+    for (int o = 0; o < graph->n_ops; o++)
+        for (int i = 0; i < graph->ops[o].n_in; i++)
+            if (graph->ops[o].in[i] == parameter.id && graph->ops[o].stage > 0)
+                stages |= 1u << (graph->ops[o].stage - 1);
+    return stages ? clv_layout_set_stages(layout, &graph->mesh, graph->stage_axis - 1, stages, err) : CLV_OK;
+}
+
 static clv_status collect(clv_weight_layouts *p, const clv_axis_rules *rules, clv_error *err)
 {
     clv_model_build_options build = {.batch = 1, .seq = 1, .rules = *rules, .dtype = CLV_F32, .quant = p->quant};
@@ -44,11 +55,14 @@ static clv_status collect(clv_weight_layouts *p, const clv_axis_rules *rules, cl
         return clv_fail_memory(err, "the model's layouts", (size_t)p->n * sizeof *p->entries);
     }
     clv_graph_parameters(p->graph, values, p->n);
-    for (int i = 0; i < p->n; i++)
+    clv_status status = CLV_OK;
+    for (int i = 0; status == CLV_OK && i < p->n; i++) {
         p->entries[i] = (entry){clv_value_name(p->graph, values[i]), clv_value_layout(p->graph, values[i])};
+        status = set_stages(&p->entries[i].layout, p->graph, values[i], err);
+    }
     free(values);
     qsort(p->entries, (size_t)p->n, sizeof *p->entries, by_name);
-    return CLV_OK;
+    return status;
 }
 
 clv_status clv_weight_layouts_new(clv_weight_layouts **out, const clv_model_config *model, const clv_mesh *mesh,
@@ -117,6 +131,8 @@ clv_status clv_weight_layouts_of_tensor(clv_tensor_placement *out, const clv_wei
     CLV_TRY(lay_out_parameter(&layout, p, tensor->parameter.name, err));
     t.rank = clv_model_tensor_view(t.view, ours, &p->model, tensor);
     t.layout = clv_layout_replicated(t.rank);
+    t.layout.stage_axis = layout.stage_axis;
+    t.layout.stages = layout.stages;
     for (int d = 0; d < t.rank; d++) {
         const clv_subaxis *axes;
         int n = ours[d] < 0 ? 0 : clv_layout_axes(&axes, &layout, ours[d]);

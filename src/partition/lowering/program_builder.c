@@ -61,6 +61,7 @@ clv_status clv_program_builder_add_conversion(clv_program_builder *l, const clv_
                    .n_out = 1,
                    .in = {row->value},
                    .out = {row->value}};
+    const bool sends = row->step->kind == CLV_STEP_SEND; /* the ends convert, each for itself */
     clv_instruction made = {.op = op,
                             .group = -1,
                             .n_in = 1,
@@ -71,6 +72,6 @@ clv_status clv_program_builder_add_conversion(clv_program_builder *l, const clv_
                             .backward = row->backward,
                             .update = row->update,
                             .is_conversion = true,
-                            .stages = row->stages};
+                            .stages = sends ? l->program->buffers[to].layout.stages : row->stages};
     return clv_program_builder_add_instruction(l->program, &made, err);
 }

@@ -10,9 +10,11 @@
  *   state of state state that is made of state element by element (a weight of its old value and moments): rounding
  *                  would accumulate from run to run
  *   outputs        that are only gathered for the caller
+ *   sent state     what a pipeline stage sends to another one that updates the same state by it, as the gradient of
+ *                  tied embeddings: the copies would differ
  *
  * A tensor is rounded on all ranks or on none: a rank's own part takes the same way, so all ranks hold the same bits of
- * an element.
+ * an element; of a send, all that receive it.
  */
 #include "base/error.h"
 #include "partition/passes/passes.h"
@@ -159,6 +161,8 @@ static bool may_round(const compression_pass *c, const clv_sharding_row *row)
     if (row->explanation.need == CLV_NEEDED_BY_OUTPUT && !clv_step_reduces(step->kind))
         return false;
     if (c->of_state[clv_sharding_table_root(c->table, row->from)] && c->to_state[row->to])
+        return false;
+    if (step->kind == CLV_STEP_SEND && c->to_state[row->to])
         return false;
     return clv_layout_max_elems(&step->from, type->shape) >= MIN_ELEMS;
 }

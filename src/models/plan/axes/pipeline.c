@@ -3,13 +3,6 @@
 
 #include <math.h>
 
-static const char *const names[] = {"default", "gpipe", "1f1b", "interleaved", "zero-bubble"};
-
-const char *clv_plan_schedule_name(clv_plan_schedule schedule)
-{
-    return (unsigned)schedule < sizeof names / sizeof *names ? names[schedule] : "unknown";
-}
-
 /* Layers of virtual stage `at` of all. */
 static int64_t layers_at(const clv_pipeline *p, int64_t at)
 {
