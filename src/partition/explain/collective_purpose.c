@@ -1,4 +1,4 @@
-/* collective_purpose.c - decides what a collective is for: weights, gradients, SP, TP, EP, the vocabulary, resharding.
+/* collective_purpose.c - decides what a collective is for: weights, gradients, SP, CP, TP, EP, the vocabulary, resharding.
  *
  * In: a value, the step that it takes, and why. What counts, in this order, is whose value it is (a weight, its
  * gradient), whether it moves along axes that split experts, the dimension along which it is gathered or scattered, and
@@ -115,6 +115,14 @@ static bool is_of_weights(const reshard_context *it)
            (why->need == CLV_NEEDED_BY_STATE && is_weight(it->p->graph, why->state, 0));
 }
 
+/* Whether attention, or its gradient, makes the value or needs it. */
+static bool is_of_attention(const reshard_context *it)
+{
+    const clv_op *maker = maker_of(it->p->graph, it->value);
+    return (maker && clv_op_traits_of(maker)->joins_positions) ||
+           (it->why->need == CLV_NEEDED_BY_OP && clv_op_traits_of(it->why->reader)->joins_positions);
+}
+
 /* Whether the value is what experts have at their places, or the step moves along axes alone that split the experts of
  * a weight. */
 static bool is_of_experts(const reshard_context *it)
@@ -161,6 +169,8 @@ clv_collective_purpose clv_explain_collective_purpose(const clv_partitioner *p, 
         return CLV_PURPOSE_VOCABULARY;
     if (is_of_experts(&it))
         return CLV_PURPOSE_EXPERT_PARALLEL;
+    if (moves_sequence && is_of_attention(&it))
+        return CLV_PURPOSE_CONTEXT_PARALLEL;
     if (moves_sequence && is_stated(&it))
         return CLV_PURPOSE_SEQUENCE_PARALLEL;
     if (is_made_or_read_by_vocabulary(&it))
