@@ -97,9 +97,6 @@ typedef struct clv_op_traits {
      * for any number of rows: the kernel ignores clv_view.lo and needs no alignment. Then rows may be split into
      * chunks. */
     bool is_rowwise;
-    /* It reads all positions of a sequence, as attention does: what it needs where these are split is context
-     * parallelism. */
-    bool joins_positions;
     /* Fraction of its flops that recomputes results of another op. */
     double recomputed_flops;
     /* The matmul of its first two operands, [m, k] by [k, n], with or without a batch. */

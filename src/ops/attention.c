@@ -308,7 +308,7 @@ const clv_op_def clv_op_attention_gradient = {
     .workspace = gradient_workspace,
     .run = gradient_run,
     .counts_flops = true,
-    .traits = &(const clv_op_traits){.recomputed_flops = 1.0 / GRADIENT_PRODUCTS, .joins_positions = true},
+    .traits = &(const clv_op_traits){.recomputed_flops = 1.0 / GRADIENT_PRODUCTS},
 };
 
 /* ---- attention: q, kv, mask?, offset?, step? -> out, lse ---- */
@@ -382,7 +382,6 @@ const clv_op_def clv_op_attention = {
     .run = attention_run,
     .counts_flops = true,
     .statistics = 1u << 1,
-    .traits = &(const clv_op_traits){.joins_positions = true},
 };
 
 clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_attention_options *options)

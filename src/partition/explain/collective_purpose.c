@@ -115,14 +115,6 @@ static bool is_of_weights(const reshard_context *it)
            (why->need == CLV_NEEDED_BY_STATE && is_weight(it->p->graph, why->state, 0));
 }
 
-/* Whether attention, or its gradient, makes the value or needs it. */
-static bool is_of_attention(const reshard_context *it)
-{
-    const clv_op *maker = maker_of(it->p->graph, it->value);
-    return (maker && clv_op_traits_of(maker)->joins_positions) ||
-           (it->why->need == CLV_NEEDED_BY_OP && clv_op_traits_of(it->why->reader)->joins_positions);
-}
-
 /* Whether the value is what experts have at their places, or the step moves along axes alone that split the experts of
  * a weight. */
 static bool is_of_experts(const reshard_context *it)
@@ -144,6 +136,19 @@ static bool is_of_experts(const reshard_context *it)
     for (int a = 0; a < it->step->n_axes; a++)
         moved |= 1u << it->step->axes[a].axis;
     return moved != 0 && (moved & ~split) == 0;
+}
+
+/* Whether it moves along axes alone over which no weight and no head is kept: they split positions for attention's
+ * sake, not beside tensor parallelism. */
+static bool is_of_context(const reshard_context *it)
+{
+    const clv_graph *graph = it->p->graph;
+    uint32_t kept = 0, moved = 0;
+    for (int v = 1; v < graph->n_values; v++)
+        kept |= graph->values[v].stationary_axes;
+    for (int a = 0; a < it->step->n_axes; a++)
+        moved |= 1u << it->step->axes[a].axis;
+    return (moved & kept) == 0;
 }
 
 /* A weight's gradient, or what becomes one by a constraint or an op of a single operand. */
@@ -169,7 +174,7 @@ clv_collective_purpose clv_explain_collective_purpose(const clv_partitioner *p, 
         return CLV_PURPOSE_VOCABULARY;
     if (is_of_experts(&it))
         return CLV_PURPOSE_EXPERT_PARALLEL;
-    if (moves_sequence && is_of_attention(&it))
+    if (moves_sequence && is_of_context(&it))
         return CLV_PURPOSE_CONTEXT_PARALLEL;
     if (moves_sequence && is_stated(&it))
         return CLV_PURPOSE_SEQUENCE_PARALLEL;
