@@ -311,6 +311,7 @@ static const ruled_mesh expert_meshes[] = {
     {"expert=4,model=1", "megatron"}, {"data=2,expert=2", "dp"},
     {"expert=2,model=2", "megatron"}, {"model=2,expert=3", "megatron-sp"},
     {"data=2,expert=2", "fsdp"},      {"data=2,expert=2,model=2", "fsdp+megatron-sp"},
+    {"context=2,expert=2", "fsdp"},   {"context=3,expert=2,model=2", "megatron-sp"},
 };
 
 /* Meshes with pipeline stages; the models have 2 layers or more. */
@@ -319,6 +320,15 @@ static const ruled_mesh stage_meshes[] = {
     {"pipe=2,model=3", "megatron-sp"},
     {"data=2,pipe=2", "fsdp"},
     {"model=2,pipe=2", "megatron"},
+};
+
+/* Meshes whose ranks share sequences: heads for all of them, for some, or fewer than ranks; even parts and uneven. */
+static const ruled_mesh context_meshes[] = {
+    {"context=2", "dp"},
+    {"context=3,model=2", "megatron-sp"},
+    {"data=2,context=2", "fsdp"},
+    {"context=8", "zero1"},
+    {"pipe=2,context=3", "fsdp"},
 };
 
 /* Their number for a model: 0 without experts. */
@@ -344,6 +354,9 @@ void golden_run(const char *name)
     for (size_t i = 0; i < sizeof stage_meshes / sizeof *stage_meshes; i++)
         if (g->model.layers > 1 && sweep_takes_thinned(2))
             golden_run_on(g, stage_meshes[i].mesh, stage_meshes[i].rules);
+    for (size_t i = 0; i < sizeof context_meshes / sizeof *context_meshes; i++)
+        if ((g->model.layers > 1 || context_meshes[i].mesh[0] != 'p') && sweep_takes_thinned(2))
+            golden_run_on(g, context_meshes[i].mesh, context_meshes[i].rules);
     for (size_t i = 0; i < expert_mesh_count(g); i++)
         golden_run_on(g, expert_meshes[i].mesh, expert_meshes[i].rules);
     golden_close(g);

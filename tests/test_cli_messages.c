@@ -75,7 +75,7 @@ static void test_option_names(void **state)
         {"plan --block llama --mesh expert=2,model=2", "splits the experts of a mixture"},
         {"plan -m {g}/mixtral --seq 8 --mesh X=2,Y=2,expert=2", "do not fit the mesh"},
         {"generate -m {g}/llama -p x --mesh foo=2",
-         "or use the axis names of presets: pipe, expert, data, model, X, Y\n"},
+         "or use the axis names of presets: pipe, expert, data, context, model, X, Y\n"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         cli_expect(2, rows[i].says, "%s", rows[i].arguments);

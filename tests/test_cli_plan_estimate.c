@@ -21,19 +21,21 @@ static void test_planned_not_run(void **state)
     cli_expect(0, "\"planned_not_run\": {", STAGES "--json");
     cli_expect(0, "\"schedule\": \"zero-bubble\"", STAGES "--schedule zero-bubble --json");
     cli_expect(0, "planned, not run: 2 stages", STAGES "--virtual-stages 1 --schedule interleaved");
-    cli_expect(0, "planned, not run: context by", "plan -m {g}/llama --mesh data=2,context=2 --batch 8 --seq 16");
+    cli_expect(0, "planned, not run: 2 stages", "plan -m {g}/llama --mesh pipe=2,context=2 --batch 8 --seq 16");
+    cli_expect(0, "context exchange", "plan -m {g}/llama --mesh data=2,context=2 --batch 8 --seq 16");
     cli_expect(2, "splits the experts of a mixture, and this model has none",
                "plan -m {g}/llama --mesh expert=2 --batch 8 --seq 16");
     cli_expect(2, "stages for 2 layers", "plan -m {g}/llama --mesh pipe=8 --batch 8 --seq 16");
-    cli_expect(2, "context 3 does not divide", "plan -m {g}/llama --mesh context=3 --batch 8 --seq 16");
+    cli_expect(2, "context 3 does not divide", "plan -m {g}/llama --mesh pipe=2,context=3 --batch 8 --seq 16");
     cli_expect(2, "valid: with an axis pipe", "plan -m {g}/llama --schedule gpipe --batch 8 --seq 16");
     cli_expect(0, "\"offload_seconds\":",
                "plan -m {g}/llama --batch 8 --seq 16 --offload-layers 1 --hardware gb200-nvl72 --json");
     cli_expect(2, "without stages", STAGES "--offload-layers 1");
     cli_expect(0, "stage 0 makes it, stage 1 for layers.*.attention", STAGES "--accumulate 2 --collectives");
-    cli_expect(2, "are estimated; valid: --all, --json", "plan -m {g}/llama --mesh context=2 --collectives");
+    cli_expect(2, "are estimated; valid: --all, --json",
+               "plan -m {g}/llama --mesh pipe=2 --virtual-stages 2 --collectives");
+    cli_expect(0, "context_parallel", "plan -m {g}/llama --mesh context=2 --batch 8 --seq 16 --collectives");
     cli_expect(1, "--memory-limit allows", STAGES "--memory-limit 1");
-    cli_expect(2, "an axis 'context' is planned, not run", "generate -m {g}/llama --mesh context=2 -p hi");
     cli_expect(0, "over 2 ranks",
                "train --text {g}/scores/text.txt --hidden 16 --layers 2 --heads 2 --seq 8 --batch 4 --steps 1 "
                "--mesh pipe=2,data=1 --accumulate 2 --pipeline-schedule zero-bubble --out {d}/stages");

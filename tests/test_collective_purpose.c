@@ -106,6 +106,15 @@ static void test_presets(void **state)
         {"data=4,model=8", "fsdp+megatron-sp", &training, CLV_PURPOSE_SEQUENCE_PARALLEL, "forward", 4, 2},
         {"data=4,model=8", "fsdp+megatron-sp", &training, CLV_PURPOSE_GRADIENT_REDUCTION, "backward", 7, 3},
         {"data=4,model=8", "fsdp+megatron-sp", &accumulated, CLV_PURPOSE_GRADIENT_REDUCTION, "backward", 22, 5},
+        /* heads are exchanged for positions: q, kv, and back the result; backward their gradients. Weights are gathered
+           and reduced over the ranks of context, too; with SP the residual stream is split over both axes */
+        {"context=8", "fsdp", &training, CLV_PURPOSE_CONTEXT_PARALLEL, "forward", 3, 1},
+        {"context=8", "fsdp", &training, CLV_PURPOSE_CONTEXT_PARALLEL, "backward", 3, 1},
+        {"context=8", "fsdp", &training, CLV_PURPOSE_WEIGHT_GATHER, "forward", 5, 1},
+        {"context=8", "fsdp", &training, CLV_PURPOSE_GRADIENT_REDUCTION, "backward", 7, 2},
+        {"context=2,model=8", "megatron-sp", &training, CLV_PURPOSE_CONTEXT_PARALLEL, "forward", 3, 0},
+        {"context=2,model=8", "megatron-sp", &training, CLV_PURPOSE_SEQUENCE_PARALLEL, "forward", 4, 2},
+        {"context=2,model=8", "megatron-sp", &training, CLV_PURPOSE_RESHARDING, "forward", 0, 0},
         /* an 8-bit reduction is an all_to_all and a gather of the same purpose */
         {"model=8", "megatron-sp", &compressed, CLV_PURPOSE_SEQUENCE_PARALLEL, "forward", 4, 2},
         /* weights are gathered over X; activations over Y, where products are summed, as are the norms' moments */

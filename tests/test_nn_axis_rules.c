@@ -247,16 +247,17 @@ static void preset_is_refused(const char *preset, const char *mesh_text, const c
     assert_string_equal(err.message, message);
 }
 
-/* Ranks of an axis of experts have data of their own. */
-static void test_experts_alone(void **state)
+/* Ranks of an axis of experts have data of their own, and ranks of context a part of it. */
+static void test_experts_and_context_alone(void **state)
 {
-    static const char *const names[] = {"dp", "fsdp", "zero1"};
+    static const char *const names[] = {"dp", "fsdp", "zero1"}, *const meshes[] = {"expert=4", "context=4"};
     clv_error err = {0};
     clv_mesh mesh;
     clv_axis_rules rules;
-    must(clv_mesh_parse(&mesh, "expert=4", &err), &err);
-    for (int i = 0; i < 3; i++)
-        must(clv_axis_rules_preset(&rules, names[i], &mesh, &err), &err);
+    for (int i = 0; i < 6; i++) {
+        must(clv_mesh_parse(&mesh, meshes[i % 2], &err), &err);
+        must(clv_axis_rules_preset(&rules, names[i / 2], &mesh, &err), &err);
+    }
     must(clv_mesh_parse(&mesh, "expert=4,model=2", &err), &err);
     must(clv_axis_rules_preset(&rules, "fsdp+megatron-sp", &mesh, &err), &err);
 }
@@ -270,10 +271,7 @@ static void test_presets_that_do_not_fit(void **state)
         "the rules 'megatron' do not fit the mesh 'data=2' (axes data); presets that fit: dp, fsdp, zero1");
     preset_is_refused("dp", "data=2,rows=2",
                       "the rules 'dp' do not fit the mesh 'data=2,rows=2' (axes data, rows); no preset fits: write a "
-                      "rules file, or use the axis names of presets: pipe, expert, data, model, X, Y");
-    preset_is_refused("dp", "data=2,context=2",
-                      "mesh 'data=2,context=2': an axis 'context' is planned, not run: 'cleave plan' prices it; valid "
-                      "here: pipe, expert, data, model, X, Y, or the axes of a rules file");
+                      "rules file, or use the axis names of presets: pipe, expert, data, context, model, X, Y");
     preset_is_refused("megatorn", "model=2",
                       "no preset is called 'megatorn'; valid: dp, fsdp, megatron, megatron-sp, fsdp+megatron-sp, "
                       "gspmd-2d, zero1, zero1+megatron-sp, or a rules file");
@@ -296,6 +294,10 @@ static void test_presets(void **state)
         {"gspmd-2d", "X=1,Y=4"},
         {"gspmd-2d", "Y=2,X=3"},
         {"zero1", "data=2,model=2"},
+        {"dp", "context=3"},
+        {"fsdp", "data=2,context=2"},
+        {"megatron-sp", "context=2,model=3"},
+        {"megatron", "model=2,context=4"},
         {"zero1+megatron-sp", "data=2,model=2"},
     };
     for (int i = 0; i < n_nn_layers; i++) {
@@ -476,7 +478,7 @@ int main(void)
         cmocka_unit_test(test_names_of_ones_own), cmocka_unit_test(test_features_of_any_name),
         cmocka_unit_test(test_bad_names),         cmocka_unit_test(test_first_match_wins),
         cmocka_unit_test(test_optimizer_layout),  cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_experts_alone),     cmocka_unit_test(test_presets_that_do_not_fit),
+        cmocka_unit_test(test_experts_and_context_alone),     cmocka_unit_test(test_presets_that_do_not_fit),
         cmocka_unit_test(test_presets),           cmocka_unit_test(test_random_rules),
         cmocka_unit_test(test_random_updates),
     };

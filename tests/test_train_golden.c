@@ -30,12 +30,17 @@ static const struct {
     {"data=2,model=2", "megatron"},
     {"data=2,model=2", "fsdp+megatron-sp"},
     {"data=3", "fsdp"},
+    {"context=2", "dp"},
+    {"context=4", "fsdp"},
+    {"data=2,context=2", "zero1"},
+    {"context=3,model=2", "megatron-sp"},
     {"data=1,expert=2", "dp"},
     {"data=1,expert=3", "dp"},
     {"expert=4,model=1", "megatron"},
     {"expert=2,model=2", "megatron-sp"},
     {"data=2,expert=2", "fsdp"},
     {"data=2,expert=2", "zero1"},
+    {"context=2,expert=2", "fsdp"},
 };
 enum { SPLITS = sizeof splits / sizeof splits[0] };
 

@@ -104,6 +104,8 @@ typedef enum clv_collective_purpose {
     CLV_PURPOSE_WEIGHT_GATHER,      /**< FSDP's gather of a weight, ZeRO's of an updated one, or another move of it */
     CLV_PURPOSE_GRADIENT_REDUCTION, /**< sums, or moves, the gradient of a weight */
     CLV_PURPOSE_SEQUENCE_PARALLEL,  /**< SP: gathers or scatters activations, or their gradients, along the sequence */
+    CLV_PURPOSE_CONTEXT_PARALLEL,   /**< CP: likewise, along axes that split no weight by tensor parallelism: keys and
+                                         values of attention, or heads or sequences in exchange for positions */
     CLV_PURPOSE_TP_REDUCTION,       /**< TP: sums the partial results of products that are split over ranks */
     CLV_PURPOSE_TP_GATHER,          /**< TP: gathers activations along another dimension than batch and sequence */
     CLV_PURPOSE_EXPERT_PARALLEL,    /**< EP: brings tokens to the ranks of their experts, and results back */

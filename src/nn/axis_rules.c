@@ -122,7 +122,7 @@ clv_status clv_axis_rules_add(clv_axis_rules *rules, clv_logical_axis name, cons
 
 /* ---- presets ---- */
 
-enum { MAX_PRESET_RULES = 12, MAX_PRESET_AXES = 2, MAX_PRESET_NEEDS = 2 };
+enum { MAX_PRESET_RULES = 13, MAX_PRESET_AXES = 3, MAX_PRESET_NEEDS = 2 };
 
 typedef struct preset {
     const char *name;
@@ -131,19 +131,26 @@ typedef struct preset {
         clv_logical_axis name;
         const char *axes[MAX_PRESET_AXES];
     } rule[MAX_PRESET_RULES];
-    bool splits_optimizer; /* optimizer state is split over "data" and "expert" */
+    bool splits_optimizer; /* optimizer state is split over "data", "expert" and "context" */
 } preset;
 
-/* A name over data and expert, and where experts have the axis, over data. */
-#define OVER_DATA(name)                                                                                                \
-    {name, {"data", "expert"}},                                                                                        \
+/* A rule, and where experts have the axis, the same over what is left. */
+#define ROWS                                                                                                           \
+    {CLV_LAYERS, {"pipe"}}, {CLV_EXPERT, {"expert"}}, {CLV_BATCH, {"data", "expert"}},                                 \
     {                                                                                                                  \
-        name,                                                                                                          \
+        CLV_BATCH,                                                                                                     \
         {                                                                                                              \
             "data"                                                                                                     \
         }                                                                                                              \
     }
-#define ROWS {CLV_LAYERS, {"pipe"}}, {CLV_EXPERT, {"expert"}}, OVER_DATA(CLV_BATCH)
+#define FSDP                                                                                                           \
+    {CLV_EMBED_KERNEL, {"data", "expert", "context"}},                                                                 \
+    {                                                                                                                  \
+        CLV_EMBED_KERNEL,                                                                                              \
+        {                                                                                                              \
+            "data", "context"                                                                                          \
+        }                                                                                                              \
+    }
 
 /* Heads, MLP and vocabulary come before the sequence: where a tensor has one of them, it takes the model axis. */
 #define MEGATRON                                                                                                       \
@@ -154,17 +161,25 @@ typedef struct preset {
             "model"                                                                                                    \
         }                                                                                                              \
     }
+#define CONTEXT                                                                                                        \
+    {                                                                                                                  \
+        CLV_SEQ,                                                                                                       \
+        {                                                                                                              \
+            "context"                                                                                                  \
+        }                                                                                                              \
+    }
+#define SP {CLV_SEQ, {"context", "model"}}, CONTEXT
 
-static const preset default_preset = {.name = "megatron", .rule = {MEGATRON}};
+static const preset default_preset = {.name = "megatron", .rule = {MEGATRON, CONTEXT}};
 
 static const preset presets[] = {
-    {.name = "dp", .needs = {"data"}, .rule = {ROWS}},
-    {.name = "fsdp", .needs = {"data"}, .rule = {ROWS, OVER_DATA(CLV_EMBED_KERNEL)}},
-    {.name = "megatron", .needs = {"model"}, .rule = {MEGATRON}},
-    {.name = "megatron-sp", .needs = {"model"}, .rule = {MEGATRON, {CLV_SEQ, {"model"}}}},
+    {.name = "dp", .needs = {"data"}, .rule = {ROWS, CONTEXT}},
+    {.name = "fsdp", .needs = {"data"}, .rule = {ROWS, CONTEXT, FSDP}},
+    {.name = "megatron", .needs = {"model"}, .rule = {MEGATRON, CONTEXT}},
+    {.name = "megatron-sp", .needs = {"model"}, .rule = {MEGATRON, SP}},
     {.name = "fsdp+megatron-sp",
      .needs = {"data", "model"},
-     .rule = {MEGATRON, {CLV_SEQ, {"model"}}, OVER_DATA(CLV_EMBED_KERNEL)}},
+     .rule = {MEGATRON, SP, FSDP}},
     {.name = "gspmd-2d",
      .needs = {"X", "Y"},
      .rule = {{CLV_BATCH, {"X"}},
@@ -174,10 +189,10 @@ static const preset presets[] = {
               {CLV_VOCAB, {"Y"}},
               {CLV_EMBED_KERNEL, {"X"}},
               {CLV_EMBED, {"Y"}}}},
-    {.name = "zero1", .needs = {"data"}, .rule = {MEGATRON}, .splits_optimizer = true},
+    {.name = "zero1", .needs = {"data"}, .rule = {MEGATRON, CONTEXT}, .splits_optimizer = true},
     {.name = "zero1+megatron-sp",
      .needs = {"data", "model"},
-     .rule = {MEGATRON, {CLV_SEQ, {"model"}}},
+     .rule = {MEGATRON, SP},
      .splits_optimizer = true},
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
@@ -211,7 +226,7 @@ static bool has_rule(const clv_axis_rules *rules, clv_logical_axis name, const i
 
 static void add_preset_rules(clv_axis_rules *rules, const preset *p, const clv_mesh *mesh)
 {
-    static const char *const of_optimizer[] = {"data", "expert"};
+    static const char *const of_optimizer[] = {"data", "expert", "context"};
     int axis[MAX_PRESET_AXES];
     for (int i = 0; i < MAX_PRESET_RULES && p->rule[i].name; i++) {
         const int n = find_axes(axis, mesh, p->rule[i].axes, MAX_PRESET_AXES);
@@ -219,7 +234,7 @@ static void add_preset_rules(clv_axis_rules *rules, const preset *p, const clv_m
             clv_axis_rules_append(rules, p->rule[i].name, axis, n, NULL);
     }
     if (p->splits_optimizer)
-        rules->n_optimizer = find_axes(rules->optimizer, mesh, of_optimizer, 2);
+        rules->n_optimizer = find_axes(rules->optimizer, mesh, of_optimizer, 3);
 }
 
 /* Whether a rule uses the mesh axis. */
@@ -241,8 +256,9 @@ static bool fits(const preset *p, const clv_mesh *mesh)
         if (!uses_axis(&rules, a))
             return false;
     for (int i = 0; i < MAX_PRESET_NEEDS && p->needs[i]; i++) {
-        const bool data = strcmp(p->needs[i], "data") == 0; /* ranks of expert are data ranks, too */
-        if (find_axis(mesh, p->needs[i]) < 0 && !(data && find_axis(mesh, "expert") >= 0))
+        const bool data = strcmp(p->needs[i], "data") == 0; /* ranks of expert and context are data ranks, too */
+        if (find_axis(mesh, p->needs[i]) < 0 &&
+            !(data && (find_axis(mesh, "expert") >= 0 || find_axis(mesh, "context") >= 0)))
             return false;
     }
     return true;
@@ -266,12 +282,6 @@ static void list_preset_axes(clv_text *list)
         }
 }
 
-/* Axes that only an estimate has (cleave/plan_estimate.h). */
-static const char *find_planned_axis(const clv_mesh *mesh)
-{
-    return find_axis(mesh, "context") >= 0 ? "context" : NULL;
-}
-
 static clv_status fail_unfit(const char *name, const clv_mesh *mesh, clv_error *err)
 {
     char text[CLV_MESH_TEXT], axes[CLV_MESH_TEXT], fitting[256];
@@ -285,13 +295,6 @@ static clv_status fail_unfit(const char *name, const clv_mesh *mesh, clv_error *
     clv_text_finish(&list);
     clv_mesh_print(text, sizeof text, mesh);
     clv_mesh_names(axes, sizeof axes, mesh);
-    const char *planned = find_planned_axis(mesh);
-    if (planned)
-        return clv_fail(
-            err, CLV_EAXIS,
-            "mesh '%s': an axis '%s' is planned, not run: 'cleave plan' prices it; valid here: pipe, expert, "
-            "data, model, X, Y, or the axes of a rules file",
-            text, planned);
     return clv_fail(
         err, CLV_EAXIS, "%s%s%s not fit the mesh '%s' (axes %s); %s%s", name ? "the rules '" : "",
         name ? name : "the default rules", name ? "' do" : " do", text, axes,

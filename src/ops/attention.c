@@ -215,14 +215,26 @@ static clv_attention_args args_of(const clv_call *call, const clv_view *q, const
 
 /* ---- cost ---- */
 
-/* Two products over the keys that a query sees on average: causal, half of them; a window of W hides max(p - W, 0) keys
- * from a query at position p, (Sk - W)^2 / 2 Sk on average. */
-static double forward_flops(const clv_op *op, const clv_type *q, const clv_type *kv)
+/* The keys that causal queries at positions below p see together: a window of W hides max(p - W, 0) from each. */
+static double keys_below(double p, double window)
+{
+    const double hidden = window > 0 && window < p ? p - window : 0;
+    return (p * p - hidden * hidden) / 2;
+}
+
+/* Two products over the keys that a query sees on average. Of causal queries, the last ones: with fewer of them than
+ * keys they are a rank's part of a sequence, and the rank with its end computes most. What an offset says of their
+ * positions is not known. */
+static double forward_flops(const clv_op *op, const clv_type *q, const clv_type *kv, int offset)
 {
     const attention_attrs *attrs = op->attrs;
-    double all = (double)kv->shape[1], window = (double)attrs->window;
-    double seen = attrs->causal ? all / 2 : all;
-    if (window > 0 && window < all)
+    const double all = (double)kv->shape[1], window = (double)attrs->window;
+    const bool placed = q->shape[1] < kv->shape[1] && !clv_valid(clv_op_operand(op, offset));
+    const double rows = placed ? (double)q->shape[1] : all;
+    double seen = all;
+    if (attrs->causal && rows > 0)
+        seen = (keys_below(all, window) - keys_below(all - rows, window)) / rows;
+    else if (window > 0 && window < all)
         seen -= (all - window) * (all - window) / (2 * all);
     return 4.0 * (double)clv_type_elems(q) * seen;
 }
@@ -263,7 +275,7 @@ enum { GRADIENT_PRODUCTS = 5, FORWARD_PRODUCTS = 2 };
 
 static clv_op_cost gradient_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
-    return (clv_op_cost){(double)GRADIENT_PRODUCTS / FORWARD_PRODUCTS * forward_flops(op, &in[GQ], &in[GKV]),
+    return (clv_op_cost){(double)GRADIENT_PRODUCTS / FORWARD_PRODUCTS * forward_flops(op, &in[GQ], &in[GKV], GOFFSET),
                          clv_op_traffic_bytes(op, in, out)};
 }
 
@@ -324,7 +336,7 @@ static void attention_rule(const clv_op *op, const clv_type *in, const clv_type 
 
 static clv_op_cost attention_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
-    return (clv_op_cost){forward_flops(op, &in[Q], &in[KV]), clv_op_traffic_bytes(op, in, out)};
+    return (clv_op_cost){forward_flops(op, &in[Q], &in[KV], OFFSET), clv_op_traffic_bytes(op, in, out)};
 }
 
 static size_t attention_workspace(const clv_op *op, const clv_view *in, const clv_view *out)

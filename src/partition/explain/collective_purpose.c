@@ -1,4 +1,4 @@
-/* collective_purpose.c - decides what a collective is for: weights, gradients, SP, TP, EP, the vocabulary, resharding.
+/* collective_purpose.c - decides what a collective is for: weights, gradients, SP, CP, TP, EP, the vocabulary, resharding.
  *
  * In: a value, the step that it takes, and why. What counts, in this order, is whose value it is (a weight, its
  * gradient), whether it moves along axes that split experts, the dimension along which it is gathered or scattered, and
@@ -138,6 +138,19 @@ static bool is_of_experts(const reshard_context *it)
     return moved != 0 && (moved & ~split) == 0;
 }
 
+/* Whether it moves along axes alone over which no weight and no head is kept: they split positions for attention's
+ * sake, not beside tensor parallelism. */
+static bool is_of_context(const reshard_context *it)
+{
+    const clv_graph *graph = it->p->graph;
+    uint32_t kept = 0, moved = 0;
+    for (int v = 1; v < graph->n_values; v++)
+        kept |= graph->values[v].stationary_axes;
+    for (int a = 0; a < it->step->n_axes; a++)
+        moved |= 1u << it->step->axes[a].axis;
+    return (moved & kept) == 0;
+}
+
 /* A weight's gradient, or what becomes one by a constraint or an op of a single operand. */
 static bool is_of_gradients(const reshard_context *it)
 {
@@ -161,6 +174,8 @@ clv_collective_purpose clv_explain_collective_purpose(const clv_partitioner *p, 
         return CLV_PURPOSE_VOCABULARY;
     if (is_of_experts(&it))
         return CLV_PURPOSE_EXPERT_PARALLEL;
+    if (moves_sequence && is_of_context(&it))
+        return CLV_PURPOSE_CONTEXT_PARALLEL;
     if (moves_sequence && is_stated(&it))
         return CLV_PURPOSE_SEQUENCE_PARALLEL;
     if (is_made_or_read_by_vocabulary(&it))

@@ -510,7 +510,8 @@ static bool has_experts(clv_moe_config *out, const char *model)
 bool clv_plan_needs_estimate(const clv_mesh *mesh, const char *model, bool other_software)
 {
     clv_moe_config config = {0};
-    return clv_mesh_has_planned_axes(mesh) || (has_experts(&config, model) && (other_software || !config.runs));
+    return clv_mesh_is_split_over(mesh, "pipe") || (other_software && clv_mesh_is_split_over(mesh, "context")) ||
+           (has_experts(&config, model) && (other_software || !config.runs));
 }
 
 /* By the program that would run. */
@@ -568,7 +569,9 @@ clv_status clv_plan_estimate_step(clv_plan_estimate *out, const clv_plan_estimat
     CLV_TRY(clv_require(out && options, call, "out and options", err));
     CLV_TRY(read_options(&e, options, call, err));
     const bool asks = e.how.schedule != CLV_SCHEDULE_DEFAULT || e.how.virtual_stages > 1 || e.how.offload_layers;
-    if (clv_mesh_has_planned_axes(e.plan.mesh) || has_experts(&config, e.plan.model) || asks) {
+    const bool other_software = e.plan.compile.machine && e.plan.compile.machine->software[0];
+    if (asks || has_experts(&config, e.plan.model) ||
+        clv_plan_needs_estimate(e.plan.mesh, NULL, other_software)) {
         CLV_TRY(read_stages(&e, err));
         CLV_TRY(price_stages(&result, &e, err));
     } else {

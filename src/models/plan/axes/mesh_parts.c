@@ -19,13 +19,11 @@ static int find(const char *name)
     return -1;
 }
 
-bool clv_mesh_has_planned_axes(const clv_mesh *mesh)
+bool clv_mesh_is_split_over(const clv_mesh *mesh, const char *name)
 {
-    for (int a = 0; mesh && a < mesh->n_axes; a++) {
-        int which = find(mesh->axis[a].name);
-        if (mesh->axis[a].size > 1 && (which == PIPE || which == CONTEXT))
-            return true;
-    }
+    for (int a = 0; mesh && a < mesh->n_axes; a++)
+        if (strcmp(mesh->axis[a].name, name) == 0)
+            return mesh->axis[a].size > 1;
     return false;
 }
 

@@ -17,8 +17,8 @@ typedef struct clv_mesh_parts {
     clv_mesh stage;                             /* data (with context and expert in it) and model, in their order */
 } clv_mesh_parts;
 
-/* Whether it has an axis pipe or context of more than one rank; NULL: no mesh. */
-bool clv_mesh_has_planned_axes(const clv_mesh *mesh);
+/* Whether it has an axis of that name of more than one rank; NULL: no mesh. */
+bool clv_mesh_is_split_over(const clv_mesh *mesh, const char *name);
 /* The mesh without its axes pipe, context and expert of one rank, which change nothing. */
 clv_mesh clv_mesh_without_axes_of_one_rank(const clv_mesh *mesh);
 

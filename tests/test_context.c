@@ -1,0 +1,304 @@
+/* test_context.c - a mesh axis context: training steps with the sequence split are those of one rank, whatever attention
+ * does; checkpoints move between meshes; plans are exact, and activations divide by the ranks. */
+#include <math.h>
+#include <string.h>
+
+#include "cleave/plan.h"
+#include "cleave/train.h"
+#include "must.h"
+#include "program/program.h"
+#include "sweep.h"
+#include "temp_folder.h"
+
+enum { BATCH = 4, SEQ = 13, STEPS = 3, VOCAB = 40, LAYERS = 2 };
+
+static clv_error err;
+
+/* ---- training ---- */
+
+typedef struct run_options {
+    const char *mesh, *rules;
+    clv_dtype dtype;
+    int64_t kv_heads;
+    bool padded;
+    double dropout;
+    clv_update_options update;
+    clv_compile_options compile;
+} run_options;
+
+static clv_model *model_of(const run_options *o)
+{
+    clv_model *model;
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    const clv_model_info sizes = {.hidden = 24,
+                                  .layers = LAYERS,
+                                  .heads = 6,
+                                  .kv_heads = o->kv_heads,
+                                  .ffn = 30,
+                                  .vocab = VOCAB,
+                                  .bos = -1,
+                                  .pad = -1,
+                                  .mask = -1};
+    must(clv_mesh_parse(&mesh, o->mesh, &err), &err);
+    must(clv_axis_rules_preset(&rules, o->rules, &mesh, &err), &err);
+    const clv_model_options options = {.mesh = &mesh, .rules = &rules, .dtype = o->dtype, .compile = o->compile};
+    must(clv_model_new(&model, &sizes, &options, &err), &err);
+    return model;
+}
+
+static clv_trainer *trainer_of(const clv_model *model, const run_options *o)
+{
+    clv_trainer *trainer;
+    const clv_lr_schedule schedule = {.peak = 1e-2, .steps = 10};
+    const clv_trainer_options options = {.size = sizeof options,
+                                         .batch = BATCH,
+                                         .seq = SEQ,
+                                         .schedule = &schedule,
+                                         .seed = 5,
+                                         .update = &o->update,
+                                         .padding_mask = o->padded,
+                                         .dropout = o->dropout,
+                                         .attention_dropout = o->dropout};
+    must(clv_trainer_new(&trainer, model, &options, &err), &err);
+    return trainer;
+}
+
+/* Row r has r * 3 padded positions, the first r on the left. Returns the loss of an evaluation after the steps. */
+static double train(clv_trainer *trainer, const run_options *o, int steps)
+{
+    int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
+    uint8_t mask[BATCH * SEQ];
+    double loss;
+    for (int s = 0; s <= steps; s++) {
+        const int64_t step = clv_trainer_steps_done(trainer);
+        for (int i = 0; i < BATCH * SEQ; i++) {
+            const int r = i / SEQ, at = i % SEQ;
+            ids[i] = (int32_t)((i * 7 + step * 11) % VOCAB);
+            mask[i] = at >= r && at < SEQ - 2 * r;
+            labels[i] = i % 5 == 4 || (o->padded && !mask[i]) ? CLV_IGNORE_INDEX : (int32_t)((i * 3 + step) % VOCAB);
+        }
+        if (s < steps)
+            must(clv_trainer_step(trainer, ids, labels, o->padded ? mask : NULL, NULL, &err), &err);
+    }
+    must(clv_trainer_loss(trainer, ids, labels, o->padded ? mask : NULL, &loss, &err), &err);
+    return loss;
+}
+
+static void *read_state(const clv_session *session, int i, clv_state_info *state)
+{
+    *state = (clv_state_info){.size = sizeof *state};
+    must(clv_session_state(session, i, state, &err), &err);
+    if (!state->name)
+        return NULL;
+    void *data = malloc((size_t)clv_type_elems(&state->type) * clv_dtype_size(state->type.dtype) + 1);
+    must(clv_session_read(session, state->name, NULL, data, &err), &err);
+    return data;
+}
+
+/* Parameters and moments, each within `most` of its largest element; 0: the same bits. */
+static void expect_state(const clv_session *want, const clv_session *got, double most, const char *where)
+{
+    clv_state_info state, same;
+    int n = 0;
+    for (void *a; (a = read_state(want, n, &state)); n++) {
+        void *b = read_state(got, n, &same);
+        assert_string_equal(state.name, same.name);
+        const int64_t elems = clv_type_elems(&state.type);
+        double largest = 1e-3, off = 0;
+        for (int64_t i = 0; i < elems && most > 0; i++) {
+            const double x = state.type.dtype == CLV_F64 ? ((double *)a)[i] : (double)((float *)a)[i];
+            const double y = state.type.dtype == CLV_F64 ? ((double *)b)[i] : (double)((float *)b)[i];
+            largest = fmax(largest, fabs(x));
+            off = !(fabs(x - y) <= off) ? fabs(x - y) : off;
+        }
+        if (most > 0 ? !(off <= most * largest) : memcmp(a, b, (size_t)elems * clv_dtype_size(state.type.dtype)) != 0)
+            fail_msg("%s: %s is %.3g of %.3g off", where, state.name, off, largest);
+        free(a);
+        free(b);
+    }
+    assert_true(n > 20);
+}
+
+/* On the mesh and on one rank. */
+static void expect_one_ranks_run(const run_options *split)
+{
+    run_options whole = *split;
+    whole.mesh = "model=1";
+    whole.rules = NULL;
+    char where[128];
+    snprintf(where, sizeof where, "%s by %s, %lld KV heads", split->mesh, split->rules, (long long)split->kv_heads);
+    clv_model *models[] = {model_of(split), model_of(&whole)};
+    clv_trainer *trainers[] = {trainer_of(models[0], split), trainer_of(models[1], &whole)};
+    const double loss = train(trainers[0], split, STEPS), want = train(trainers[1], &whole, STEPS);
+    must(clv_program_verify(clv_trainer_program(trainers[0]), &err), &err);
+    expect_state(clv_trainer_session(trainers[1]), clv_trainer_session(trainers[0]), 1e-9, where);
+    if (!(fabs(loss - want) <= 1e-9 * want))
+        fail_msg("%s: the loss of an evaluation is %.12g, expected %.12g", where, loss, want);
+    for (int i = 0; i < 2; i++) {
+        clv_trainer_free(trainers[i]);
+        clv_model_close(models[i]);
+    }
+}
+
+static void test_one_ranks_results(void **state)
+{
+    static const struct {
+        const char *mesh, *rules;
+    } meshes[] = {{"context=2", "dp"},
+                  {"context=3", "fsdp"},
+                  {"context=7", "zero1"},
+                  {"data=2,context=2", "fsdp"},
+                  {"context=4,model=2", "megatron"},
+                  {"context=2,model=3", "megatron-sp"},
+                  {"pipe=2,context=2,data=2", "zero1"},
+                  {"model=2,context=5", "zero1+megatron-sp"}};
+    for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
+        for (int k = 0; k < 6; k++) {
+            if (!sweep_takes_thinned(5))
+                continue;
+            const run_options split = {.mesh = meshes[m].mesh,
+                                       .rules = meshes[m].rules,
+                                       .dtype = CLV_F64,
+                                       .kv_heads = (int64_t[]){6, 3, 1}[(k + (int)m) % 3],
+                                       .padded = k % 2,
+                                       .dropout = k == 2 || k == 5 ? 0.1 : 0,
+                                       .update = {.size = sizeof split.update,
+                                                  .clip = k == 4 ? 0.5 : 0,
+                                                  .accumulate = (int64_t[]){1, 2}[k == 1 || k == 4]},
+                                       .compile = {.recompute = k == 3   ? CLV_RECOMPUTE_FULL
+                                                                : k == 4 ? CLV_RECOMPUTE_SELECTIVE
+                                                                         : CLV_RECOMPUTE_NONE,
+                                                   .reshard_after_forward = k == 5 ? CLV_RESHARD_ALL : 0,
+                                                   .overlap = k == 2}};
+            expect_one_ranks_run(&split);
+        }
+}
+
+/* ---- checkpoints ---- */
+
+static void test_checkpoints_of_any_mesh(void **state)
+{
+    static const char *const meshes[][2] = {
+        {"context=4", "data=3"}, {"model=2", "context=3"}, {"data=2,context=2", "context=2,model=2"}};
+    for (int i = 0; i < 3; i++) {
+        const run_options a = {
+            .mesh = meshes[i][0], .dtype = CLV_F32, .kv_heads = 3, .update = {.size = sizeof a.update}};
+        run_options b = a;
+        b.mesh = meshes[i][1];
+        clv_model *first = model_of(&a), *second = model_of(&b);
+        clv_trainer *whole = trainer_of(first, &a), *resumed = trainer_of(second, &b);
+        train(whole, &a, 2);
+        must(clv_trainer_checkpoint(whole, in_folder("%d", i), NULL, &err), &err);
+        must(clv_trainer_resume(resumed, in_folder("%d", i), NULL, &err), &err);
+        expect_state(clv_trainer_session(whole), clv_trainer_session(resumed), 0, b.mesh);
+        clv_trainer_free(whole);
+        clv_trainer_free(resumed);
+        clv_model_close(first);
+        clv_model_close(second);
+    }
+}
+
+/* ---- plans ---- */
+
+static void test_plans_are_exact(void **state)
+{
+    const run_options o = {
+        .mesh = "context=4,model=2", .dtype = CLV_F32, .kv_heads = 3, .update = {.size = sizeof o.update}};
+    clv_model *model = model_of(&o);
+    clv_trainer *trainer = trainer_of(model, &o);
+    clv_memory planned = {.size = sizeof planned};
+    must(clv_program_memory(clv_trainer_program(trainer), &planned, &err), &err);
+    assert_int_equal(clv_session_rank_bytes(clv_trainer_session(trainer)), planned.total);
+    clv_trainer_free(trainer);
+    clv_model_close(model);
+}
+
+/* A step of 4 layers, 1024 wide, without weights. */
+static clv_program *plan(const char *mesh_text, int64_t heads, int64_t kv_heads, int64_t seq,
+                         clv_reshard_after_forward reshard)
+{
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    clv_program *program;
+    const char *config = in_folder("%lld-%lld.json", (long long)heads, (long long)kv_heads);
+    FILE *file = fopen(config, "w");
+    assert_non_null(file);
+    fprintf(file,
+            "{\"model_type\": \"llama\", \"hidden_size\": 1024, \"intermediate_size\": 4096, \"num_hidden_layers\": 4, "
+            "\"num_attention_heads\": %lld, \"num_key_value_heads\": %lld, \"vocab_size\": 4096, "
+            "\"max_position_embeddings\": 131072, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0}",
+            (long long)heads, (long long)kv_heads);
+    fclose(file);
+    must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
+    must(clv_axis_rules_preset(&rules, "dp", &mesh, &err), &err);
+    must(clv_plan_compile(&program,
+                          &(clv_plan_options){.size = sizeof(clv_plan_options),
+                                              .model = config,
+                                              .mesh = &mesh,
+                                              .rules = &rules,
+                                              .batch = 1,
+                                              .seq = seq,
+                                              .compile.reshard_after_forward = reshard},
+                          &err),
+         &err);
+    return program;
+}
+
+/* What is kept for the backward pass, gathered or not. */
+static double activations(const char *mesh, int64_t kv_heads, clv_reshard_after_forward reshard)
+{
+    clv_program *program = plan(mesh, 8, kv_heads, 131072, reshard);
+    clv_memory memory = {.size = sizeof memory};
+    must(clv_program_memory(program, &memory, &err), &err);
+    clv_program_free(program);
+    return (double)(memory.activations + memory.gathered);
+}
+
+/* With 1/8 of the KV heads on a rank, or a half of them to gather again; more copies are more than that. */
+static void test_activations_divide_by_the_ranks(void **state)
+{
+    for (int64_t kv_heads = 1; kv_heads <= 8; kv_heads *= 2) {
+        const double whole = activations("data=1", kv_heads, CLV_RESHARD_WEIGHTS);
+        const double all = activations("context=8", kv_heads, CLV_RESHARD_ALL);
+        const double kept = activations("context=8", kv_heads, CLV_RESHARD_WEIGHTS);
+        assert_true(all <= 1.1 / 8 * whole && all <= kept);
+        assert_true(kept <= (kv_heads >= 4 ? 1.1 : 1.15) / 8 * whole);
+    }
+}
+
+/* How often attention's exchange is of a kind. */
+static int count(const clv_program *program, const char *kind)
+{
+    int n = 0;
+    for (int i = 0; i < clv_program_collective_count(program); i++) {
+        clv_collective c = {.size = sizeof c};
+        must(clv_program_collective(program, i, &c, &err), &err);
+        n += c.purpose == CLV_PURPOSE_CONTEXT_PARALLEL && strcmp(c.kind, kind) == 0;
+        assert_true(c.purpose != CLV_PURPOSE_RESHARDING && c.purpose != CLV_PURPOSE_SEQUENCE_PARALLEL);
+    }
+    return n;
+}
+
+/* Heads are exchanged for positions where there are enough for all ranks, as attention is then equal on all; keys and
+ * values are gathered where there are not. The embedding's gradient exchanges width for positions. */
+static void test_exchanges_by_price(void **state)
+{
+    clv_program *program = plan("context=8", 8, 8, 4096, CLV_RESHARD_WEIGHTS);
+    assert_int_equal(count(program, "all_to_all"), 6 * 4 + 1);
+    assert_int_equal(count(program, "all_gather"), 0);
+    clv_program_free(program);
+    program = plan("context=8", 2, 1, 4096, CLV_RESHARD_WEIGHTS);
+    assert_int_equal(count(program, "all_to_all"), 1);
+    assert_true(count(program, "all_gather") == 4 && count(program, "reduce_scatter") == 4);
+    clv_program_free(program);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_ranks_results), cmocka_unit_test(test_checkpoints_of_any_mesh),
+        cmocka_unit_test(test_plans_are_exact), cmocka_unit_test(test_activations_divide_by_the_ranks),
+        cmocka_unit_test(test_exchanges_by_price)};
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
