@@ -45,7 +45,8 @@ CLV_EXPERIMENTAL clv_status clv_import_parse(clv_import **out, const char *text,
                                              clv_error *err);
 /** NULL is a no-op. */
 CLV_EXPERIMENTAL void clv_import_free(clv_import *program);
-/** Whether a file begins as a program does: with "module", "#loc" or a comment of StableHLO text, or as an archive. */
+/** Whether a file is named as a program (.mlir, .pt2), or begins as one does: with "module", "#loc" or a comment of
+ *  StableHLO text, or as an archive. */
 CLV_EXPERIMENTAL bool clv_import_is_program(const char *path);
 
 /** The mesh of clv_import_layouts, or that the text names: of several, the one with the most axes.
