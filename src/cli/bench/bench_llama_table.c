@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "cleave/generate.h"
+#include "cli/bench/bench_program.h"
 #include "cli/bench/generation_timing.h"
 #include "cli/command.h"
 #include "cli/job/job_processes.h"
@@ -226,6 +227,8 @@ clv_status bench_llama_table(clv_invocation *run, clv_error *err)
     model_args a = {
         .model.mesh.whole_sequences = true, .prompt = 512, .n = 128, .batch = 1, .repetitions = 5, .output = "md"};
     results r = {0};
+    if (clv_bench_names_program(run))
+        return bench_program(run, err);
     if (!parse(&a, run))
         return CLV_OK;
     if (a.prompt == 0 && a.n == 0)

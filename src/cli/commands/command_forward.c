@@ -47,7 +47,7 @@ static clv_status run_program(forward_args *a, double *seconds, clv_error *err)
         .size = sizeof what, .gradients_of = a->job.gradients ? "" : NULL, .no_patterns = a->model.no_patterns};
     if (a->job.trace_out)
         return clv_fail(err, CLV_EINVAL, "--trace-out has no effect on a program: it has its results");
-    clv_status status = clv_imported_run_execute(&run, &a->model, a->job.ids, 0, &what, err);
+    clv_status status = clv_imported_run_execute(&run, &a->model, a->job.ids, 0, &what, 1, err);
     if (status == CLV_OK && !a->job.allow_nonfinite)
         status = clv_imported_check_finite(&run, err);
     clv_suggest_allow_nonfinite(err);
@@ -55,7 +55,7 @@ static clv_status run_program(forward_args *a, double *seconds, clv_error *err)
         status = clv_imported_write(&run, a->job.out, err);
     if (status == CLV_OK)
         clv_imported_note_mesh(run.compiled);
-    *seconds = run.seconds;
+    *seconds = run.seconds ? run.seconds[0] : 0;
     clv_imported_run_free(&run);
     return status;
 }

@@ -261,7 +261,7 @@ static clv_status verify_program(clv_table *t, bool *same, clv_imported_run *fir
                                      .differences = !a->against,
                                      .gradients_of = a->gradients ? "" : NULL,
                                      .no_patterns = option.no_patterns};
-    clv_status status = clv_imported_run_execute(&own, &option, inputs, (uint64_t)a->seed, &what, err);
+    clv_status status = clv_imported_run_execute(&own, &option, inputs, (uint64_t)a->seed, &what, 1, err);
     if (status == CLV_OK)
         status = clv_imported_compare(&found, &own,
                                       a->against   ? NULL

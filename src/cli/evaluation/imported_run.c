@@ -270,30 +270,48 @@ static void make_inputs(clv_imported_run *run, uint64_t seed)
 
 /* ---- running ---- */
 
-static clv_status run_session(clv_imported_run *run, clv_session *session, clv_error *err)
+typedef struct bound {
+    clv_session *session;
+    const clv_program *program;
+    int n_in, n_out;
+    clv_input_binding *inputs;
+    clv_output_binding *outputs;
+} bound;
+
+static clv_status time_run(void *arg, int64_t i, double *seconds, clv_error *err)
 {
-    clv_input_binding *inputs = calloc((size_t)run->n_in + 1, sizeof *inputs);
-    clv_output_binding *outputs = calloc((size_t)run->n_out + 1, sizeof *outputs);
-    clv_status status = inputs && outputs ? CLV_OK : clv_fail_memory(err, "bindings", 0);
-    int n_in = 0;
+    const bound *b = arg;
+    double start = clv_clock_seconds();
+    CLV_TRY(clv_session_run(b->session, b->program, b->inputs, b->n_in, b->outputs, b->n_out, err));
+    *seconds = clv_clock_seconds() - start;
+    return CLV_OK;
+}
+
+static clv_status run_session(clv_imported_run *run, clv_session *session, int64_t timed, clv_error *err)
+{
+    enum { WARM_UPS = 2 };
+    bound b = {.session = session,
+               .program = run->compiled,
+               .n_out = run->n_out,
+               .inputs = calloc((size_t)run->n_in + 1, sizeof *b.inputs),
+               .outputs = calloc((size_t)run->n_out + 1, sizeof *b.outputs)};
+    clv_status status = b.inputs && b.outputs ? CLV_OK : clv_fail_memory(err, "bindings", 0);
     for (int i = 0; status == CLV_OK && i < run->n_in; i++)
         if (!run->in[i].is_state)
-            inputs[n_in++] = (clv_input_binding){run->in[i].name, run->in[i].data};
+            b.inputs[b.n_in++] = (clv_input_binding){run->in[i].name, run->in[i].data};
     for (int i = 0; status == CLV_OK && i < run->n_out; i++)
-        outputs[i] = (clv_output_binding){run->out[i].name, run->out[i].data};
+        b.outputs[i] = (clv_output_binding){run->out[i].name, run->out[i].data};
     if (status == CLV_OK)
         status = clv_session_load(session, run->compiled, err);
-    double start = clv_clock_seconds();
     if (status == CLV_OK)
-        status = clv_session_run(session, run->compiled, inputs, n_in, outputs, run->n_out, err);
-    run->seconds = clv_clock_seconds() - start;
-    free(inputs);
-    free(outputs);
+        status = clv_times_measure(&run->seconds, timed > 1 ? WARM_UPS : 0, timed, time_run, &b, err);
+    free(b.inputs);
+    free(b.outputs);
     return status;
 }
 
 clv_status clv_imported_run_execute(clv_imported_run *out, clv_model_option *o, const char *values, uint64_t seed,
-                                    const clv_import_options *what, clv_error *err)
+                                    const clv_import_options *what, int64_t timed, clv_error *err)
 {
     clv_mesh mesh;
     clv_session *session;
@@ -326,7 +344,7 @@ clv_status clv_imported_run_execute(clv_imported_run *out, clv_model_option *o, 
     if (status == CLV_OK)
         status = clv_session_new(&session, &mesh, &how, err);
     if (status == CLV_OK) {
-        status = run_session(out, session, err);
+        status = run_session(out, session, timed, err);
         clv_session_free(session);
     }
     clv_checkpoint_close(file);
@@ -339,6 +357,7 @@ void clv_imported_run_free(clv_imported_run *run)
         free(run->in[i].data);
     for (int i = 0; i < run->n_out; i++)
         free(run->out[i].data);
+    free(run->seconds);
     free(run->in);
     free(run->out);
     clv_program_free(run->compiled);
