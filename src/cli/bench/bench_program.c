@@ -1,6 +1,5 @@
 /* bench_program.c - the `cleave bench program` benchmark: runs of a program of JAX or PyTorch. */
 #include "cleave/import.h"
-#include "cli/bench/bench_program.h"
 #include "cli/command.h"
 #include "cli/evaluation/imported_run.h"
 #include "cli/options/mesh_options.h"
@@ -54,14 +53,6 @@ static clv_status report(clv_table *t, const clv_imported_run *r, const program_
         clv_table_real(t, "predicted_ms", 1e3 * p.seconds);
     clv_table_real(t, "gflops_per_rank", 1e-9 * p.flops / median);
     return CLV_OK;
-}
-
-bool clv_bench_names_program(const clv_invocation *run)
-{
-    for (int i = 1; i < run->argc; i++)
-        if (clv_import_is_program(run->argv[i]))
-            return true;
-    return false;
 }
 
 clv_status bench_program(clv_invocation *run, clv_error *err)
