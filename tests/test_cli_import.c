@@ -142,9 +142,10 @@ static void test_forward(void **state)
 static void test_bench(void **state)
 {
     cli_expect(0, "median_ms", "bench {g}/stablehlo/gpt2.mlir -tp 2 --iterations 2");
-    assert_int_equal(cli_run(said, "bench -m {g}/stablehlo/tensor_parallel.mlir --inputs "
-                                   "{g}/stablehlo/tensor_parallel.safetensors --iterations 3 --hardware h100-nvlink-ib --json"),
-                     0);
+    assert_int_equal(
+        cli_run(said, "bench -m {g}/stablehlo/tensor_parallel.mlir --inputs "
+                      "{g}/stablehlo/tensor_parallel.safetensors --iterations 3 --hardware h100-nvlink-ib --json"),
+        0);
     assert_non_null(strstr(said, "\"mesh\": \"data=2,model=2\", \"median_ms\": "));
     assert_non_null(strstr(said, "\"predicted_ms\": "));
     cli_expect(0, "gflops_per_rank", "bench program -m {g}/torch_export/gpt2.pt2 --grad --iterations 1");
@@ -178,8 +179,10 @@ static void test_shard_map(void **state)
                "verify -m {g}/stablehlo/mistake_psum_twice.mlir --tp 2 --against "
                "{g}/stablehlo/mistake_psum_twice.safetensors");
     cli_expect(0, "missing psum", "import {g}/stablehlo/mistake_norm_gradient.mlir");
-    cli_expect(0, "  a partial sum over model since make_mistakes.py:25.reduce; out_specs say that\n  all devices have the same",
-               "verify -m {g}/stablehlo/mistake_norm_gradient.mlir --tp 2 || true");
+    cli_expect(
+        0,
+        "  a partial sum over model since make_mistakes.py:25.reduce; out_specs say that\n  all devices have the same",
+        "verify -m {g}/stablehlo/mistake_norm_gradient.mlir --tp 2 || true");
     cli_expect(0, "note: missing psum over model: result['wrong']: a partial sum over model since make_mistakes.py:25",
                "plan -m {g}/stablehlo/mistake_norm_gradient.mlir");
     cli_expect(0, "note: psum too many over model", "explain -m {g}/stablehlo/mistake_psum_twice.mlir");
@@ -276,9 +279,10 @@ static void test_parameters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_listing), cmocka_unit_test(test_refused),   cmocka_unit_test(test_other_files), cmocka_unit_test(test_idle_ranks), cmocka_unit_test(test_plan),
-        cmocka_unit_test(test_search),  cmocka_unit_test(test_explain),   cmocka_unit_test(test_forward),
-        cmocka_unit_test(test_bench), cmocka_unit_test(test_verify),  cmocka_unit_test(test_shard_map), cmocka_unit_test(test_layouts),
-        cmocka_unit_test(test_torch),   cmocka_unit_test(test_parameters)};
+        cmocka_unit_test(test_listing),    cmocka_unit_test(test_refused),   cmocka_unit_test(test_other_files),
+        cmocka_unit_test(test_idle_ranks), cmocka_unit_test(test_plan),      cmocka_unit_test(test_search),
+        cmocka_unit_test(test_explain),    cmocka_unit_test(test_forward),   cmocka_unit_test(test_bench),
+        cmocka_unit_test(test_verify),     cmocka_unit_test(test_shard_map), cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_torch),      cmocka_unit_test(test_parameters)};
     return cmocka_run_group_tests(tests, NULL, cli_remove_folder);
 }

@@ -401,9 +401,10 @@ static void test_names(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values),           cmocka_unit_test(test_index_out_of_range), cmocka_unit_test(test_refused_nodes),
-                                       cmocka_unit_test(test_refused_programs), cmocka_unit_test(test_damaged),
-                                       cmocka_unit_test(test_listing),          cmocka_unit_test(test_layouts),
-                                       cmocka_unit_test(test_gradients_of),     cmocka_unit_test(test_names)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values),        cmocka_unit_test(test_index_out_of_range),
+                                       cmocka_unit_test(test_refused_nodes), cmocka_unit_test(test_refused_programs),
+                                       cmocka_unit_test(test_damaged),       cmocka_unit_test(test_listing),
+                                       cmocka_unit_test(test_layouts),       cmocka_unit_test(test_gradients_of),
+                                       cmocka_unit_test(test_names)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

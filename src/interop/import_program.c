@@ -215,8 +215,9 @@ bool clv_import_is_program(const char *path)
         return false;
     size_t n = read_start(start, path);
     const char *p = start + strspn(start, " \t\r\n"), *dot = strrchr(path, '.');
-    return (dot && (strcmp(dot, ".mlir") == 0 || strcmp(dot, ".pt2") == 0)) || clv_zip_is_archive(start, n) || strncmp(p, "module", 6) == 0 || strncmp(p, "#loc", 4) == 0 ||
-           strncmp(p, "//", 2) == 0 || strncmp(p, "func.func", 9) == 0;
+    return (dot && (strcmp(dot, ".mlir") == 0 || strcmp(dot, ".pt2") == 0)) || clv_zip_is_archive(start, n) ||
+           strncmp(p, "module", 6) == 0 || strncmp(p, "#loc", 4) == 0 || strncmp(p, "//", 2) == 0 ||
+           strncmp(p, "func.func", 9) == 0;
 }
 
 /* ---- listing ---- */

@@ -254,9 +254,9 @@ static clv_status plan(clv_invocation *run, plan_args *a, clv_error *err)
     if (status == CLV_OK && a->search.save)
         status = clv_auto_rules_save(&a->plan, a->search.save, err);
     if (status == CLV_OK)
-        status = a->show                                       ? clv_visualize_sharding(program, a->show, err)
+        status = a->show                                     ? clv_visualize_sharding(program, a->show, err)
                  : clv_import_is_program(a->plan.plan.model) ? report_program(run, a, program, err)
-                                                               : report(run, a, program, NULL, err);
+                                                             : report(run, a, program, NULL, err);
     clv_program_free(program);
     clv_machine_free(a->plan.machine);
     return status;

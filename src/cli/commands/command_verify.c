@@ -381,8 +381,8 @@ clv_status command_verify(clv_invocation *run, clv_error *err)
     if (a.gradients && !imported)
         return clv_fail(err, CLV_EINVAL, "--grad is for programs; of a model gradients are always compared");
     run->table = clv_table_new("meshes");
-    clv_status status =
-        imported ? verify_programs(&a, run->name, &same, run->table, err) : verify(&a, run->name, &same, run->table, err);
+    clv_status status = imported ? verify_programs(&a, run->name, &same, run->table, err)
+                                 : verify(&a, run->name, &same, run->table, err);
     run->code = same ? CLV_EXIT_OK : CLV_EXIT_FAILED;
     return status;
 }

@@ -381,10 +381,12 @@ static void add_softmax_fault(importer *im, const char *tensor, const devices *d
 {
     const char *names = manual_axis_names(im, d->softmax_axes);
     const char *text = clv_arena_format(
-        im->arena, "%s divides by the sum of a device's part alone, of a dimension of which devices of %s have parts, as "
-                   "a softmax does: pmax and psum over %s before it", place_of(im, d->softmax), names, names);
-    import_add_fault(im, (import_fault){.kind = "missing psum", .tensor = tensor, .at = d->softmax, .axes = names,
-                                        .text = text});
+        im->arena,
+        "%s divides by the sum of a device's part alone, of a dimension of which devices of %s have parts, as "
+        "a softmax does: pmax and psum over %s before it",
+        place_of(im, d->softmax), names, names);
+    import_add_fault(
+        im, (import_fault){.kind = "missing psum", .tensor = tensor, .at = d->softmax, .axes = names, .text = text});
 }
 
 void devices_summed(importer *im, const mlir_op *op, const imported *in, uint32_t axes, imported *out)
@@ -563,9 +565,10 @@ clv_status devices_check_result(importer *im, const mlir_op *region, int i, cons
         fault.kind = "psum of means";
         fault.at = d->means;
         fault.axes = manual_axis_names(im, d->means_axes);
-        fault.text = clv_arena_format(im->arena, "%s sums over %s what is a mean of each device's part: %lld times the "
-                                      "mean; pmean", place_of(im, d->means), fault.axes,
-                                      (long long)size_of(im, d->means_axes));
+        fault.text = clv_arena_format(im->arena,
+                                      "%s sums over %s what is a mean of each device's part: %lld times the "
+                                      "mean; pmean",
+                                      place_of(im, d->means), fault.axes, (long long)size_of(im, d->means_axes));
         import_add_fault(im, fault);
     }
     fault.at = region;

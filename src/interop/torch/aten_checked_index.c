@@ -9,8 +9,10 @@ typedef struct index_attrs {
     int64_t ignored;   /* this one is allowed, too */
 } index_attrs;
 
-static const clv_attr index_fields[] = {CLV_FIELD(INT64, index_attrs, low), CLV_FIELD(INT64, index_attrs, high),
-                                        CLV_FIELD(INT64, index_attrs, ignored), {0}};
+static const clv_attr index_fields[] = {CLV_FIELD(INT64, index_attrs, low),
+                                        CLV_FIELD(INT64, index_attrs, high),
+                                        CLV_FIELD(INT64, index_attrs, ignored),
+                                        {0}};
 
 static int64_t index_at(clv_dtype dtype, const void *data, int64_t i)
 {
