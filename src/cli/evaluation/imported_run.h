@@ -41,8 +41,8 @@ typedef struct clv_imported_run {
     double *seconds; /* of the timed runs, the smallest first */
 } clv_imported_run;
 
-/* Runs the program of option->path on its mesh: `timed` times, at least once, after two runs that are not timed if it is
- * more than once. values: a safetensors file with the inputs by name; NULL: random ones
+/* Runs the program of option->path on its mesh: `timed` times, at least once, after two runs that are not timed if it
+ * is more than once. values: a safetensors file with the inputs by name; NULL: random ones
  * by `seed`: floats in [-1, 1), integers 0 or 1. Free with clv_imported_run_free, also on failure. */
 clv_status clv_imported_run_execute(clv_imported_run *out, clv_model_option *option, const char *values, uint64_t seed,
                                     const clv_import_options *what, int64_t timed, clv_error *err);

@@ -1,5 +1,5 @@
-/* aten_checked_index.c - torch.index: indices as they are, or an error that names the first one out of range, as PyTorch
- * has it. Lookups of the graph clamp an index, or give zeros, instead.
+/* aten_checked_index.c - torch.index: indices as they are, or an error that names the first one out of range, as
+ * PyTorch has it. Lookups of the graph clamp an index, or give zeros, instead.
  */
 #include "ops/builtin_ops.h"
 #include "interop/torch/aten.h"
