@@ -35,6 +35,9 @@ static void test_refused(void **state)
     cli_expect(2, "cut.mlir:", "explain -m {d}/cut.mlir");
     cli_expect(1, "mlp.mlir is a program of JAX or PyTorch, not a model;", "generate -m {g}/stablehlo/mlp.mlir -p x");
     cli_expect(1, "gpt2.pt2 is a program of JAX or PyTorch, not a model;", "info {g}/torch_export/gpt2.pt2");
+    cli_expect(2, "missing: --ids or --inputs FILE, --out FILE", "forward -m {g}/stablehlo/mlp.mlir");
+    cli_expect(1, "mlp.mlir is a program of JAX or PyTorch, not a model;",
+               "embed -m {g}/stablehlo/mlp.mlir --input {g}/mlp.json --out {d}/o");
     cli_expect(2, "--rules has no effect", "plan -m {g}/stablehlo/mlp.mlir --rules fsdp -tp 2");
     cli_expect(2, "--batch has no effect on a program of others; valid beside it: --no-patterns, --layouts, --grad",
                "plan -m {g}/stablehlo/mlp.mlir --batch 4");
@@ -55,6 +58,36 @@ static void test_refused(void **state)
     cli_expect(2, "--matrix has no effect on a program", "plan -m {g}/stablehlo/mlp.mlir --matrix --devices 2");
     cli_expect(2, "--save has no effect on a program", "plan -m {g}/stablehlo/mlp.mlir --search --save {d}/rules.json");
     cli_expect(2, "--devices has no effect without --search", "plan -m {g}/stablehlo/mlp.mlir --devices 2");
+}
+
+/* Other files, by the name of a program: one line that says what they are. */
+static void test_other_files(void **state)
+{
+    static const char *const commands[] = {"import", "plan -m", "explain -m", "verify -m", "export --stablehlo -m"};
+    cli_shell("cp {g}/stablehlo/mlp.safetensors {d}/tensors.mlir; : > {d}/empty.pt2; cp {g}/mlp.json {d}/json.mlir; "
+              "printf '\\211PNG\\r\\n\\032\\n\\000' > {d}/image.mlir; printf 'ML\\357R\\001' > {d}/code.mlir; "
+              "{ printf 'PK\\005\\006'; head -c 18 /dev/zero; } > {d}/other.pt2");
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        cli_expect(2, "tensors.mlir: is a safetensors file, not StableHLO text or an archive of torch.export.save;",
+                   "%s {d}/tensors.mlir", commands[i]);
+        cli_expect(2, "empty.pt2: is an empty file, not", "%s {d}/empty.pt2", commands[i]);
+        cli_expect(2, "json.mlir: is JSON, not", "%s {d}/json.mlir", commands[i]);
+        cli_expect(2, "image.mlir: is no text, thus not", "%s {d}/image.mlir", commands[i]);
+        cli_expect(2, "code.mlir: is MLIR bytecode; write the text", "%s {d}/code.mlir", commands[i]);
+        cli_expect(2, "other.pt2: ", "%s {d}/other.pt2", commands[i]);
+    }
+}
+
+/* Ranks that all do the same, or have nothing to do, are noted. */
+static void test_idle_ranks(void **state)
+{
+    cli_expect(0, "note: nothing is split over model: its 99999 ranks all do the same; --layouts FILE",
+               "plan -m {g}/stablehlo/mlp.mlir -tp 99999");
+    cli_expect(0, "note: model has 99999 ranks, and no input or result has more than 24 elements",
+               "plan -m {g}/stablehlo/tensor_parallel.mlir -tp 99999");
+    cli_expect(0, "note: nothing is split over model: its 2 ranks", "verify -m {g}/stablehlo/mlp.mlir --tp 2");
+    assert_int_equal(cli_run(said, "plan -m {g}/stablehlo/tensor_parallel.mlir -tp 2"), 0);
+    assert_null(strstr(said, "note"));
 }
 
 /* Memory, time, and collectives by the line of Python that they are for. */
@@ -101,6 +134,23 @@ static void test_forward(void **state)
     cli_expect(0, "none",
                "verify -m {g}/stablehlo/gpt2.mlir --inputs {g}/stablehlo/gpt2.safetensors --tp 2 "
                "--against {d}/ours");
+    cli_expect(0, "none", "verify -m {g}/stablehlo/gpt2.mlir --tp 2 --against {d}/ours"); /* which has the inputs */
+    cli_expect(2, "moe.safetensors has no tensor p['bias'], an input of the program; --inputs FILE names",
+               "verify -m {g}/stablehlo/mlp.mlir --tp 2 --against {g}/stablehlo/moe.safetensors");
+}
+
+static void test_bench(void **state)
+{
+    cli_expect(0, "median_ms", "bench {g}/stablehlo/gpt2.mlir -tp 2 --iterations 2");
+    assert_int_equal(
+        cli_run(said, "bench -m {g}/stablehlo/tensor_parallel.mlir --inputs "
+                      "{g}/stablehlo/tensor_parallel.safetensors --iterations 3 --hardware h100-nvlink-ib --json"),
+        0);
+    assert_non_null(strstr(said, "\"mesh\": \"data=2,model=2\", \"median_ms\": "));
+    assert_non_null(strstr(said, "\"predicted_ms\": "));
+    cli_expect(0, "gflops_per_rank", "bench program -m {g}/torch_export/gpt2.pt2 --grad --iterations 1");
+    cli_expect(2, "'-p'", "bench {g}/stablehlo/gpt2.mlir -p 4");
+    cli_expect(2, "cut.mlir:", "bench {d}/cut.mlir");
 }
 
 /* Every op on meshes, results beside JAX's, and a value that is put off. */
@@ -129,6 +179,13 @@ static void test_shard_map(void **state)
                "verify -m {g}/stablehlo/mistake_psum_twice.mlir --tp 2 --against "
                "{g}/stablehlo/mistake_psum_twice.safetensors");
     cli_expect(0, "missing psum", "import {g}/stablehlo/mistake_norm_gradient.mlir");
+    cli_expect(
+        0,
+        "  a partial sum over model since make_mistakes.py:25.reduce; out_specs say that\n  all devices have the same",
+        "verify -m {g}/stablehlo/mistake_norm_gradient.mlir --tp 2 || true");
+    cli_expect(0, "note: missing psum over model: result['wrong']: a partial sum over model since make_mistakes.py:25",
+               "plan -m {g}/stablehlo/mistake_norm_gradient.mlir");
+    cli_expect(0, "note: psum too many over model", "explain -m {g}/stablehlo/mistake_psum_twice.mlir");
     assert_int_equal(cli_run(said, "verify -m {g}/stablehlo/shard_map_ring_sum.mlir --tp 2"), 0);
     assert_null(strstr(said, "psum"));
     cli_expect(0, "missing psum", "import {g}/stablehlo/shard_map_ring_sum.mlir");
@@ -145,6 +202,8 @@ static void test_layouts(void **state)
     cli_expect(0, "none",
                "verify -m {g}/stablehlo/mlp.mlir --layouts {d}/tp.json --mesh data=2,model=2 --against "
                "{g}/stablehlo/mlp.safetensors");
+    cli_shell("echo '{\"layouts\": {\"*up*\": \"_,model\", \"*up*\": \"_\"}}' > {d}/twice.json");
+    cli_expect(2, "a duplicate key", "import {g}/stablehlo/mlp.mlir --layouts {d}/twice.json");
     cli_shell("echo '{\"layouts\": {\"nothing\": \"_\"}}' > {d}/none.json");
     cli_expect(2, "none.json: ", "import {g}/stablehlo/mlp.mlir --layouts {d}/none.json");
     cli_expect(2, "--layouts is for programs", "plan -m {g}/llama --layouts {d}/tp.json");
@@ -220,9 +279,10 @@ static void test_parameters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_listing), cmocka_unit_test(test_refused),   cmocka_unit_test(test_plan),
-        cmocka_unit_test(test_search),  cmocka_unit_test(test_explain),   cmocka_unit_test(test_forward),
-        cmocka_unit_test(test_verify),  cmocka_unit_test(test_shard_map), cmocka_unit_test(test_layouts),
-        cmocka_unit_test(test_torch),   cmocka_unit_test(test_parameters)};
+        cmocka_unit_test(test_listing),    cmocka_unit_test(test_refused),   cmocka_unit_test(test_other_files),
+        cmocka_unit_test(test_idle_ranks), cmocka_unit_test(test_plan),      cmocka_unit_test(test_search),
+        cmocka_unit_test(test_explain),    cmocka_unit_test(test_forward),   cmocka_unit_test(test_bench),
+        cmocka_unit_test(test_verify),     cmocka_unit_test(test_shard_map), cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_torch),      cmocka_unit_test(test_parameters)};
     return cmocka_run_group_tests(tests, NULL, cli_remove_folder);
 }

@@ -371,18 +371,20 @@ static void test_optimizers(void **state)
     }
 }
 
-/* Programs of JAX: read, written and read again. Constants are written in place. */
+/* Programs of JAX and PyTorch: read, written and read again. Constants are written in place. */
 static void test_programs(void **state)
 {
-    static const char *const programs[] = {"mlp",        "gpt2", "llama", "esm",    "scan_remat",
-                                           "nnx_layers", "moe",  "fsdp",  "dropout"};
+    static const char *const programs[] = {
+        "stablehlo/mlp.mlir",        "stablehlo/gpt2.mlir",       "stablehlo/llama.mlir",       "stablehlo/esm.mlir",
+        "stablehlo/scan_remat.mlir", "stablehlo/nnx_layers.mlir", "stablehlo/moe.mlir",         "stablehlo/fsdp.mlir",
+        "stablehlo/dropout.mlir",    "torch_export/gpt2.pt2",     "torch_export/llama_core.pt2"};
     static running ours;
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
         clv_import *read = NULL;
         clv_error err = {0};
         char *text;
         clv_graph *g = must_graph("data=2,model=2");
-        must(clv_import_read(&read, golden_path("stablehlo/%s.mlir", programs[i]), &err), &err);
+        must(clv_import_read(&read, golden_path("%s", programs[i]), &err), &err);
         must(clv_import_stablehlo(g, read, NULL, &err), &err);
         must(clv_export_stablehlo(&text, NULL, g, clv_import_state_source, read, &err), &err);
         start(&ours, g, clv_import_state_source, read);

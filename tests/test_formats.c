@@ -284,6 +284,15 @@ static void test_refused_texts(void **state)
                 CLV_EUNSUPPORTED, "model.embed_tokens.weight: the plan leaves it whole");
     refuse_read("{\"mesh\": {\"a\": 2}, \"tensor_parallel\": \"a\", \"plan\": {\"lm_head\": \"DiagonalParallel()\"}}",
                 CLV_EINVAL, "'lm_head' has the style 'DiagonalParallel()'; valid: ColwiseParallel()");
+    refuse_read("{\"mesh\": {\"a\": 2}, \"specs\": {\"" Q "\": [\"a\", \"a\"]}}", CLV_EAXIS,
+                "q_proj.weight: dimension 1: layout: axis a is used twice");
+    refuse_read("{\"mesh\": {\"a\": 2}, \"specs\": {}, \"spec\": {}}", CLV_EFORMAT, "a layout has no \"spec\"; valid");
+    refuse_read("{\"mesh\": {\"a\": 2}, \"specs\": {}, \"inputs\": {\"idz\": []}}", CLV_EFORMAT,
+                "\"inputs\" has no \"idz\"; valid: ids");
+    refuse_read("{\"mesh\": {\"a\": 2}, \"specs\": {}, \"activations\": {\"head\": []}}", CLV_EFORMAT,
+                "\"activations\" has no \"head\"; valid: residual, heads, mlp");
+    refuse_read("{\"mesh\": {\"a\": 2}, \"plan\": {}, \"fully_shard\": {\"axes\": \"a\"}}", CLV_EFORMAT,
+                "\"fully_shard\" has no \"axes\"; valid: axis, ");
     refuse_read("--tensor-model-parallel-size", CLV_EFORMAT, "needs a value");
     refuse_read("--tensor-model-parallel-size many", CLV_EFORMAT, "whole number");
     refuse_read("--tensor-modle-parallel-size 2", CLV_EINVAL, "--tensor-modle-parallel-size is not known");

@@ -98,6 +98,52 @@ static void test_values(void **state)
         }
 }
 
+/* An id or a label that PyTorch refuses is an error that says which, on a mesh, too, where rows are split. */
+static void refuse_index(const char *name, const char *mesh, const char *input, int64_t index)
+{
+    clv_import *program = must_read(name);
+    clv_graph *graph = must_graph(mesh);
+    clv_program *compiled = NULL;
+    clv_session *session = NULL;
+    clv_error err = {0};
+    char want[96];
+    ports p;
+    int found = 0;
+    split(program, 1);
+    must(clv_import_stablehlo(graph, program, NULL, &err), &err);
+    must(clv_compile(&compiled, graph, NULL, &err), &err);
+    clv_session_options options = {
+        .size = sizeof options, .source = clv_import_state_source, .source_arg = program, .no_pinning = 1};
+    must(clv_session_new(&session, clv_program_mesh(compiled), &options, &err), &err);
+    bind(&p, program, golden_path("torch_export/%s.safetensors", name));
+    for (int i = 0; i < p.n_in; i++)
+        if (strcmp(p.inputs[i].name, input) == 0) {
+            ((int64_t *)p.inputs[i].data)[1] = index; /* the first label has no token before it */
+            found++;
+        }
+    assert_int_equal(found, 1);
+    snprintf(want, sizeof want, "the index %lld is out of range; valid: 0 to ", (long long)index);
+    clv_status status = clv_session_run(session, compiled, p.inputs, p.n_in, NULL, 0, &err);
+    if (status != CLV_EINVAL || !strstr(err.message, want))
+        fail_msg("%s on %s: %s: %s", name, mesh, clv_status_name(status), err.message);
+    free_ports(&p);
+    clv_session_free(session);
+    clv_program_free(compiled);
+    clv_graph_free(graph);
+    clv_import_free(program);
+}
+
+static void test_index_out_of_range(void **state)
+{
+    static const char *const names[] = {"gpt2", "gpt2_core", "bert", "llama", "llama_core"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        refuse_index(names[i], "data=1,model=1", "ids", 1000);
+        refuse_index(names[i], "data=2,model=2", "ids", -1);
+        refuse_index(names[i], "data=1,model=1", "labels", 1000);
+    }
+    refuse_index("mlp", "data=2,model=1", "y", 5);
+}
+
 /* ---- refusals: one line, with the place ---- */
 
 #define F32 "{\"dtype\": 7, \"sizes\": [{\"as_int\": 2}]}"
@@ -355,9 +401,10 @@ static void test_names(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values),           cmocka_unit_test(test_refused_nodes),
-                                       cmocka_unit_test(test_refused_programs), cmocka_unit_test(test_damaged),
-                                       cmocka_unit_test(test_listing),          cmocka_unit_test(test_layouts),
-                                       cmocka_unit_test(test_gradients_of),     cmocka_unit_test(test_names)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values),        cmocka_unit_test(test_index_out_of_range),
+                                       cmocka_unit_test(test_refused_nodes), cmocka_unit_test(test_refused_programs),
+                                       cmocka_unit_test(test_damaged),       cmocka_unit_test(test_listing),
+                                       cmocka_unit_test(test_layouts),       cmocka_unit_test(test_gradients_of),
+                                       cmocka_unit_test(test_names)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -113,6 +113,9 @@ static const mistake mistakes[] = {
     {"mistake_activation", "psum too late", ".all_reduce", "model", false},
     {"mistake_local_softmax", "psum too late", ".all_reduce", "model", false},
     {"mistake_split_norm", "psum too late", "result['wrong']", "model", false},
+    {"mistake_split_softmax", "missing psum", ".all_reduce", "model", false},
+    {"mistake_split_log_softmax", "missing psum", "result['wrong']", "model", false},
+    {"mistake_psum_of_means", "psum of means", "result['wrong']", "data", false},
     {"mistake_gathered", "out_specs", "result['wrong']", "model", true},
 };
 
@@ -127,7 +130,8 @@ static void test_mistakes(void **state)
         if (!fault.kind || strcmp(fault.kind, m->kind) != 0 || !strstr(fault.tensor, m->tensor) ||
             strcmp(fault.axes, m->axes) != 0 || (fault.output != NULL) != m->measured ||
             !strstr(fault.text, "make_mistakes.py:") !=
-                (strcmp(m->kind, "out_specs") == 0 || strcmp(m->program, "mistake_router_gradient") == 0))
+                (strcmp(m->kind, "out_specs") == 0 || strcmp(m->program, "mistake_router_gradient") == 0 ||
+                 strcmp(m->program, "mistake_split_log_softmax") == 0))
             fail_msg("%s: %s of %s over %s: %s", m->program, fault.kind ? fault.kind : "nothing", fault.tensor,
                      fault.axes, fault.text);
         assert_true(fault.line > 1);

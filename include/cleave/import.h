@@ -45,7 +45,8 @@ CLV_EXPERIMENTAL clv_status clv_import_parse(clv_import **out, const char *text,
                                              clv_error *err);
 /** NULL is a no-op. */
 CLV_EXPERIMENTAL void clv_import_free(clv_import *program);
-/** Whether a file begins as a program does: with "module", "#loc" or a comment of StableHLO text, or as an archive. */
+/** Whether a file is named as a program (.mlir, .pt2), or begins as one does: with "module", "#loc" or a comment of
+ *  StableHLO text, or as an archive. */
 CLV_EXPERIMENTAL bool clv_import_is_program(const char *path);
 
 /** The mesh of clv_import_layouts, or that the text names: of several, the one with the most axes.
@@ -119,8 +120,8 @@ CLV_EXPERIMENTAL clv_status clv_import_stablehlo(clv_graph *graph, clv_import *p
 /** What is wrong with the program's manual SPMD (shard_map), found when it was last put into a graph. */
 typedef struct clv_import_fault_info {
     size_t size;        /**< set by the caller: sizeof the struct, or 0 */
-    const char *kind;   /**< "missing psum", "psum too many", "wrong axis", "psum too late", "counted too often",
-                             "out_specs"; past the end NULL */
+    const char *kind;   /**< "missing psum", "psum too many", "psum of means", "wrong axis", "psum too late",
+                             "counted too often", "out_specs"; past the end NULL */
     const char *tensor; /**< the result that is wrong, "result[0]", or the psum, "model.py:12.all_reduce" */
     const char *axes;   /**< of the mesh: "data, model" */
     const char *text;   /**< which op is at fault, and what to write */

@@ -53,7 +53,7 @@ extern const struct clv_command clv_root_command;     /* command_table.c */
 extern const struct clv_command clv_bench_commands[]; /* bench_table.c */
 
 clv_command_fn bench_allreduce, bench_block, bench_forward, bench_generate, bench_llama_table, bench_profile,
-    bench_search, bench_gemm, command_data, command_einsum, command_generate, command_embed, command_score,
-    command_explain, command_export, command_flight, command_forward, command_import, command_verify, command_tokenize,
-    command_info, command_merge, command_plan, command_reshard, command_shard, command_trace, command_plot,
-    command_train, command_version;
+    bench_program, bench_search, bench_gemm, command_data, command_einsum, command_generate, command_embed,
+    command_score, command_explain, command_export, command_flight, command_forward, command_import, command_verify,
+    command_tokenize, command_info, command_merge, command_plan, command_reshard, command_shard, command_trace,
+    command_plot, command_train, command_version;

@@ -106,12 +106,19 @@ static clv_status clamp(importer *im, const mlir_op *op, const imported *in, imp
     return finish(im, op, clv_binary(im->graph, CLV_MINIMUM, low, operand(im, in, 2)), out, err);
 }
 
+/* A float is truncated, to the nearest number that the type has; of unsigned types 0 is the least. */
 static clv_status convert(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
 {
     clv_type type;
     CLV_TRY(need(im, op, 1, err));
     CLV_TRY(import_type(&type, im, &op->result_types[0], err));
-    return finish(im, op, clv_cast(im->graph, operand(im, in, 0), type.dtype), out, err);
+    clv_value x = clv_cast(im->graph, operand(im, in, 0), type.dtype);
+    int bits = op->result_types[0].unsigned_bits;
+    if (bits && clv_dtype_is_float(in[0].type.dtype))
+        x = clv_binary(im->graph, CLV_MAXIMUM, x, clv_fill(im->graph, type.dtype, 0, NULL, 0));
+    if (bits == 32 && clv_dtype_is_float(in[0].type.dtype))
+        x = clv_binary(im->graph, CLV_MINIMUM, x, clv_fill(im->graph, type.dtype, 0, NULL, UINT32_MAX));
+    return finish(im, op, x, out, err);
 }
 
 /* Of i32, its 32 bits. */

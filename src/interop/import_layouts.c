@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/text/c_locale.h"
+#include "io/files/file.h"
 #include "io/json/json.h"
 #include "interop/importer.h"
 
@@ -52,11 +53,14 @@ clv_status clv_import_layout(clv_import *p, const char *names, const char *layou
 clv_status clv_import_layouts(clv_import *p, const char *path, clv_error *err)
 {
     json_auto_t *document = NULL;
+    CLV_FREED char *text = NULL;
+    size_t size;
     json_t *value;
     const char *mesh = NULL, *key;
     clv_error why = {0};
     CLV_TRY(clv_require(p && path, __func__, "a program or path", err));
-    CLV_TRY(clv_json_load(&document, path, FILE_LIMIT, err));
+    CLV_TRY(clv_file_read(&text, &size, path, FILE_LIMIT, err));
+    CLV_TRY(clv_json_parse(&document, text, size, CLV_JSON_KEYS_UNIQUE, path, err));
     CLV_TRY(clv_json_check_object(document, path, err));
     json_object_foreach(document, key,
                         value) if (strcmp(key, "mesh") != 0 &&

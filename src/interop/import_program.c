@@ -5,9 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/text/c_locale.h"
+#include "base/text/utf8.h"
 #include "io/files/file.h"
+#include "io/files/file_kind.h"
 #include "interop/importer.h"
 #include "interop/manual/manual.h"
 #include "interop/patterns/rewriter.h"
@@ -142,14 +145,33 @@ static clv_status new_program(clv_import **out, mlir_module *module, clv_error *
     return CLV_OK;
 }
 
+/* What is neither text nor an archive, by its first bytes. */
+static clv_status check_kind(const char *text, size_t size, const char *name, clv_error *err)
+{
+    static const char wanted[] = "StableHLO text or an archive of torch.export.save";
+    size_t space = 0, some = size < CLV_FILE_KIND_BYTES ? size : CLV_FILE_KIND_BYTES;
+    CLV_TRY(clv_file_kind_refuse(text, some, wanted, name, err));
+    if (size >= 4 && memcmp(text, "ML\xefR", 4) == 0)
+        return clv_fail(err, CLV_EFORMAT, "%s: is MLIR bytecode; write the text, as .as_text() gives it", name);
+    while (space < some && strchr(" \t\r\n", text[space]) && text[space])
+        space++;
+    if (space < some && (text[space] == '{' || text[space] == '['))
+        return clv_fail(err, CLV_EFORMAT, "%s: is JSON, not %s", name, wanted);
+    return clv_utf8_valid(text, size) && !memchr(text, '\0', size)
+               ? CLV_OK
+               : clv_fail(err, CLV_EFORMAT, "%s: is no text, thus not %s", name, wanted);
+}
+
 clv_status clv_import_parse(clv_import **out, const char *text, size_t size, const char *name, clv_error *err)
 {
     mlir_module *module;
     CLV_TRY(clv_require(out && text && name, __func__, "out, text or name", err));
     if (clv_zip_is_archive(text, size))
         CLV_TRY(torch_parse(&module, text, size, name, err));
-    else
+    else {
+        CLV_TRY(check_kind(text, size, name, err));
         CLV_TRY(mlir_parse(&module, text, size, name, err));
+    }
     return new_program(out, module, err);
 }
 
@@ -188,10 +210,14 @@ void clv_import_free(clv_import *program)
 bool clv_import_is_program(const char *path)
 {
     char start[64];
+    struct stat info;
+    if (!path || stat(path, &info) != 0 || !S_ISREG(info.st_mode))
+        return false;
     size_t n = read_start(start, path);
-    const char *p = start + strspn(start, " \t\r\n");
-    return clv_zip_is_archive(start, n) || strncmp(p, "module", 6) == 0 || strncmp(p, "#loc", 4) == 0 ||
-           strncmp(p, "//", 2) == 0 || strncmp(p, "func.func", 9) == 0;
+    const char *p = start + strspn(start, " \t\r\n"), *dot = strrchr(path, '.');
+    return (dot && (strcmp(dot, ".mlir") == 0 || strcmp(dot, ".pt2") == 0)) || clv_zip_is_archive(start, n) ||
+           strncmp(p, "module", 6) == 0 || strncmp(p, "#loc", 4) == 0 || strncmp(p, "//", 2) == 0 ||
+           strncmp(p, "func.func", 9) == 0;
 }
 
 /* ---- listing ---- */

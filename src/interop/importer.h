@@ -23,6 +23,8 @@ enum { MANUAL_AXES = 6 /* most axes of manual SPMD */ };
 typedef enum devices_differ {
     DEVICES_OTHER,   /* somehow */
     DEVICES_PARTIAL, /* their sum is meant */
+    DEVICES_EXTREME, /* the largest, or smallest, element of its part of a dimension */
+    DEVICES_LOCAL,   /* a sum of what was made with such an element: a softmax's denominator of its part */
     DEVICES_SPLIT    /* + d: each has its part of dimension d */
 } devices_differ;
 
@@ -36,6 +38,14 @@ typedef struct devices {
     uint32_t bent_axes;     /* ... over these axes */
     const mlir_op *counted; /* adds to the partial sum what is the same on all devices */
     int64_t divided;        /* by which number a value was divided; 0: none */
+    uint32_t shifted;       /* axes: an extreme element of a device's part was subtracted */
+    const mlir_op *softmax; /* divides by a sum of a device's part alone ... */
+    uint32_t softmax_axes;  /* ... of these axes */
+    int64_t summed;         /* how many elements of a device are in a sum of it; 0: unknown */
+    uint32_t mean_axes;     /* it is a mean of a device's part over these axes */
+    const mlir_op *means;   /* sums such means ... */
+    uint32_t means_axes;    /* ... over these axes */
+    uint32_t psum_axes;     /* axes of the last psum */
 } devices;
 
 /* A value of the text. `value` may have fewer elements than `type`: 1 in a dimension, or no dimensions at all, where

@@ -3,6 +3,9 @@
 
 #include <string.h>
 
+#include "base/error.h"
+#include "base/text/utf8.h"
+
 static bool is_digit(char c)
 {
     return c >= '0' && c <= '9';
@@ -101,12 +104,55 @@ static clv_status take_value(mlir_lexer *l, const char *p, clv_error *err)
     return CLV_OK;
 }
 
+static int hex_digit(char c)
+{
+    return is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* The byte that the escape at p stands for (\\, \", \n, \t, \22), and its length; 0: it is none. */
+static size_t read_escape(char *out, const char *p, const char *end)
+{
+    static const char *const short_ones[] = {"\\\"nt", "\\\"\n\t"};
+    const char *at = p + 1 < end && p[1] ? strchr(short_ones[0], p[1]) : NULL;
+    if (at) {
+        *out = short_ones[1][at - short_ones[0]];
+        return 2;
+    }
+    int high = p + 2 < end ? hex_digit(p[1]) : -1, low = high < 0 ? -1 : hex_digit(p[2]);
+    *out = (char)(high * 16 + low);
+    return low < 0 || *out == '\0' ? 0 : 3;
+}
+
+/* The token's text with what its escapes stand for; as it is, if that is no UTF-8. */
+static clv_status unescape(mlir_lexer *l, clv_error *err)
+{
+    const char *p = l->token.text, *end = p + l->token.length;
+    if (!memchr(p, '\\', l->token.length))
+        return CLV_OK;
+    char *text = clv_arena_alloc(l->module->arena, l->token.length, 1), *to = text;
+    if (!text)
+        return clv_fail_memory(err, "a string", l->token.length);
+    while (p < end) {
+        size_t n = *p == '\\' ? read_escape(to, p, end) : 0;
+        if (n == 0)
+            *to = *p;
+        p += n ? n : 1;
+        to++;
+    }
+    if (clv_utf8_valid(text, (size_t)(to - text))) {
+        l->token.text = text;
+        l->token.length = (size_t)(to - text);
+    }
+    return CLV_OK;
+}
+
 static clv_status take_string(mlir_lexer *l, mlir_token_kind kind, const char *p, clv_error *err)
 {
     const char *end = string_end(l, p);
     if (!end)
         return mlir_fail(l->module, l->token.at, err, CLV_ESYNTAX, "a string does not end on its line");
-    return take(l, kind, p + 1, end - 1, end);
+    take(l, kind, p + 1, end - 1, end);
+    return unescape(l, err);
 }
 
 clv_status mlir_lexer_advance(mlir_lexer *l, clv_error *err)

@@ -10,7 +10,7 @@ typedef enum mlir_token_kind {
     MLIR_TOKEN_SYMBOL, /* @main: text "main" */
     MLIR_TOKEN_ALIAS,  /* #loc3: text "#loc3" */
     MLIR_TOKEN_BLOCK,  /* ^bb0 */
-    MLIR_TOKEN_STRING, /* text: between the quotes, escapes as they are */
+    MLIR_TOKEN_STRING, /* text: between the quotes, without escapes */
     MLIR_TOKEN_NUMBER, /* text */
     MLIR_TOKEN_ARROW,  /* -> */
     MLIR_TOKEN_MARK    /* text: one of ( ) { } [ ] < > : , = ? ! and others */
@@ -18,7 +18,7 @@ typedef enum mlir_token_kind {
 
 typedef struct mlir_token {
     mlir_token_kind kind;
-    const char *text; /* in the source */
+    const char *text; /* in the source; of a string with escapes, in the module's arena */
     size_t length;
     int number;
     mlir_place at;

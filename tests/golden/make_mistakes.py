@@ -169,6 +169,43 @@ def mistake_local_softmax():
                    lambda x, head: loss(x, head, lambda s: lax.psum(s, "model")))
 
 
+@program
+def mistake_split_softmax():
+    """A softmax over a dimension that is sharded, of each rank's part alone."""
+    def right(x, v):
+        most = lax.pmax(lax.stop_gradient(x.max(-1, keepdims=True)), "model")
+        e = jnp.exp(x - most)
+        return lax.psum((e / lax.psum(e.sum(-1, keepdims=True), "model")) @ v, "model")
+
+    return mistake(mesh(**MODEL), (P(None, "model"), P("model")), P(), weights(x=(6, 8), v=(8, M)),
+                   lambda x, v: lax.psum(jax.nn.softmax(x, axis=-1) @ v, "model"), right)
+
+
+@program
+def mistake_split_log_softmax():
+    """The same of a logarithm; each rank's part with a weight of its own is right."""
+    def right(x):
+        most = x.max(-1, keepdims=True)
+        mine = jnp.exp(x - most).sum(-1, keepdims=True)
+        local = jnp.exp(x - most) / mine
+        both = lax.pmax(most, "model")
+        weight = mine * jnp.exp(most - both)
+        return jnp.log(local * (weight / lax.psum(weight, "model")))
+
+    return mistake(mesh(**MODEL), (P(None, "model"),), P(None, "model"), weights(x=(6, 8)),
+                   lambda x: jax.nn.log_softmax(x, axis=-1), right)
+
+
+@program
+def mistake_psum_of_means():
+    """A loss that is a mean on each rank, and summed over them: as many times too large as there are ranks."""
+    def loss(x, y):
+        return ((jnp.tanh(x) - y) ** 2).mean()
+
+    return mistake(mesh(data=4), (P("data"), P("data")), P(), weights(x=(8, M), y=(8, M)),
+                   lambda x, y: lax.psum(loss(x, y), "data"), lambda x, y: lax.pmean(loss(x, y), "data"))
+
+
 # ---- collectives that nobody asked for, and tensors that are not sharded: of jax.jit ----
 
 

@@ -355,6 +355,18 @@ def unsigned():
 
 
 @program
+def converts():
+    """Floats to integers: truncated, as near as the type has a number. Names with what text escapes."""
+
+    def f(p):
+        x = p['a"b\\ \u00e9']
+        return {'to "x"': [x.astype(t) for t in ("uint32", "int32", "uint8")], "twice": (x * 2).astype(jnp.uint32)}
+
+    x = [-1.5, -0.3, np.nan, np.inf, -np.inf, 3e9, 5e9, -3e9, 1e20, -1e20, 2.9, 0]
+    return f, ({'a"b\\ \u00e9': jnp.asarray(x, jnp.float32)},)
+
+
+@program
 def convolution():
     def f(x, w):
         return jax.lax.conv(x, w, (1, 1), "SAME")
@@ -364,6 +376,14 @@ def convolution():
 
 def names(prefix, tree):
     return [prefix + jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
+
+
+def unescaped(text):
+    """What a string of MLIR stands for."""
+    def byte(found):
+        return {b"n": b"\n", b"t": b"\t"}.get(found[1]) or (bytes.fromhex(found[1].decode()) if found[1][1:] else found[1])
+
+    return re.sub(rb"\\([0-9A-F]{2}|.)", byte, text.encode()).decode()
 
 
 GSPMD = {"gspmd"}  # without Shardy
@@ -384,7 +404,7 @@ def write(name):
     arguments_text = main[: main.index("\n")]
     located = dict(re.findall(r'^(#loc\d*) = loc\("(.*?)"\)$', text, re.M))
     found = re.findall(r'%arg\d+: .*?loc\(("[^"]*"|#loc\d*)\)', arguments_text)
-    labels = [x.strip('"') if x[0] == '"' else located[x] for x in found]
+    labels = [unescaped(x.strip('"') if x[0] == '"' else located[x]) for x in found]
     kept = lowered._lowering.compile_args["kept_var_idx"]
     flat = [x for i, x in enumerate(jax.tree.leaves(arguments)) if i in kept]
     assert len(labels) == len(flat), (labels, len(flat))

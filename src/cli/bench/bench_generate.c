@@ -2,7 +2,7 @@
 #include <sys/mman.h>
 
 #include "cleave/generate.h"
-#include "cli/bench/generation_timing.h"
+#include "cli/timing/generation_timing.h"
 #include "cli/bench/resident_memory.h"
 #include "cli/command.h"
 #include "cli/options/mesh_options.h"

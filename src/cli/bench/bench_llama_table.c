@@ -4,7 +4,8 @@
 #include <math.h>
 
 #include "cleave/generate.h"
-#include "cli/bench/generation_timing.h"
+#include "cleave/import.h"
+#include "cli/timing/generation_timing.h"
 #include "cli/command.h"
 #include "cli/job/job_processes.h"
 #include "cli/options/mesh_options.h"
@@ -221,11 +222,21 @@ static void print_markdown(const results *r, bool wide)
         print_markdown_row(&m, m.cell[i]);
 }
 
+static bool names_program(const clv_invocation *run)
+{
+    for (int i = 1; i < run->argc; i++)
+        if (clv_import_is_program(run->argv[i]))
+            return true;
+    return false;
+}
+
 clv_status bench_llama_table(clv_invocation *run, clv_error *err)
 {
     model_args a = {
         .model.mesh.whole_sequences = true, .prompt = 512, .n = 128, .batch = 1, .repetitions = 5, .output = "md"};
     results r = {0};
+    if (names_program(run))
+        return bench_program(run, err);
     if (!parse(&a, run))
         return CLV_OK;
     if (a.prompt == 0 && a.n == 0)

@@ -48,6 +48,15 @@ const struct clv_command clv_bench_commands[] = {
      "  cleave bench profile --out host.json\n"
      "  mpirun --host n1,n2 cleave bench profile --out hosts.json\n",
      bench_profile, NULL, true},
+    {"program", "time a program of JAX or PyTorch",
+     "The same as 'cleave bench FILE': runs StableHLO text or an archive of torch.export on its mesh, or on --mesh: "
+     "the "
+     "median of the timed runs, from its arguments to its results, and its flops over that; with --hardware also the "
+     "predicted time.\n\n"
+     "Examples:\n"
+     "  cleave bench step.mlir --mesh data=2,model=2\n"
+     "  cleave bench program -m model.pt2 --inputs values.safetensors --grad -tp 2 --layouts tp.json\n",
+     bench_program, NULL, true},
     {"search", "run every candidate of plan --search, beside its prediction",
      "Searches the layouts and options of a block or a model as 'cleave plan --search' does, runs each on --devices "
      "ranks, and lists them by the fastest of their runs: predicted and measured time, and their ratio. Says how far "

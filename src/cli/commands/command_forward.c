@@ -24,7 +24,7 @@ static bool parse(forward_args *a, clv_invocation *run)
             .required = true, .positional = CLV_POSITIONAL_ACCEPTED),
         CLV_OUT_OPTION(&a->job.out, "FILE", FILE,
                        "output safetensors: hidden.last [B,S,M], logits [B,S,V] and, for decoders and two tokens or "
-                       "more, loss [1], all f32; and the inputs",
+                       "more, loss [1], all f32; of a program its results by name; and the inputs",
                        .required = true),
         CLV_OPT_FLAG(
             "--grad", &a->job.gradients,
@@ -47,13 +47,15 @@ static clv_status run_program(forward_args *a, double *seconds, clv_error *err)
         .size = sizeof what, .gradients_of = a->job.gradients ? "" : NULL, .no_patterns = a->model.no_patterns};
     if (a->job.trace_out)
         return clv_fail(err, CLV_EINVAL, "--trace-out has no effect on a program: it has its results");
-    clv_status status = clv_imported_run_execute(&run, &a->model, a->job.ids, 0, &what, err);
+    clv_status status = clv_imported_run_execute(&run, &a->model, a->job.ids, 0, &what, 1, err);
     if (status == CLV_OK && !a->job.allow_nonfinite)
         status = clv_imported_check_finite(&run, err);
     clv_suggest_allow_nonfinite(err);
     if (status == CLV_OK)
         status = clv_imported_write(&run, a->job.out, err);
-    *seconds = run.seconds;
+    if (status == CLV_OK)
+        clv_imported_note_mesh(run.compiled);
+    *seconds = run.seconds ? run.seconds[0] : 0;
     clv_imported_run_free(&run);
     return status;
 }
@@ -67,7 +69,7 @@ clv_status command_forward(clv_invocation *run, clv_error *err)
     a.job.model = &a.model;
     a.job.out = clv_processes_output_path(a.job.out);
     a.job.seconds = &seconds;
-    if (clv_is_imported_program(a.model.path))
+    if (clv_import_is_program(a.model.path))
         CLV_TRY(run_program(&a, &seconds, err));
     else
         CLV_TRY(clv_forward_run(&a.job, run->name, err));

@@ -229,6 +229,7 @@ static clv_status report_program(clv_invocation *run, const plan_args *a, const 
     CLV_TRY(clv_machine_get_info(a->plan.machine, &machine, err));
     clv_table *t = run->table = run->format.json ? clv_collective_table_one_by_one(program, a->plan.machine)
                                                  : clv_collective_table_by_layer(program, a->plan.machine);
+    clv_table_wrapped_column(t, "cause");
     clv_mesh_print(mesh, sizeof mesh, clv_program_mesh(program));
     clv_table_begin_header(t, "plan");
     clv_table_text(t, "program", a->plan.plan.model);
@@ -255,9 +256,9 @@ static clv_status plan(clv_invocation *run, plan_args *a, clv_error *err)
     if (status == CLV_OK && a->search.save)
         status = clv_auto_rules_save(&a->plan, a->search.save, err);
     if (status == CLV_OK)
-        status = a->show                                       ? clv_visualize_sharding(program, a->show, err)
-                 : clv_is_imported_program(a->plan.plan.model) ? report_program(run, a, program, err)
-                                                               : report(run, a, program, NULL, err);
+        status = a->show                                     ? clv_visualize_sharding(program, a->show, err)
+                 : clv_import_is_program(a->plan.plan.model) ? report_program(run, a, program, err)
+                                                             : report(run, a, program, NULL, err);
     clv_program_free(program);
     clv_machine_free(a->plan.machine);
     return status;
@@ -412,11 +413,11 @@ clv_status command_plan(clv_invocation *run, clv_error *err)
     CLV_TRY(clv_inventory_option_apply(&a.plan, a.search.inventory, err));
     if (a.plan.plan.batch == 0 && a.search.latency_limit == 0)
         a.plan.plan.batch = CLV_PLAN_BATCH;
-    if (a.search.search && clv_is_imported_program(a.plan.plan.model))
+    if (a.search.search && clv_import_is_program(a.plan.plan.model))
         return search_program(run, &a, err);
     if (a.search.search || a.search.matrix)
         return search(run, &a, err);
-    if (run->format.wide && !a.all && !a.collectives && !clv_is_imported_program(a.plan.plan.model))
+    if (run->format.wide && !a.all && !a.collectives && !clv_import_is_program(a.plan.plan.model))
         return clv_fail(err, CLV_EINVAL, "--wide has no effect without --collectives or --all");
     return is_estimated(&a) ? estimate(run, &a, err) : plan(run, &a, err);
 }

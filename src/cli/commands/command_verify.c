@@ -249,7 +249,7 @@ static clv_status verify_against(clv_table *t, bool *same, clv_model_option *mod
 /* ---- programs ---- */
 
 /* Runs a program on a mesh and adds its row: beside the file of --against, or beside the first mesh, every op. */
-static clv_status verify_program(clv_table *t, bool *same, clv_imported_run *first, const char *mesh,
+static clv_status verify_program(clv_table *t, bool *same, clv_imported_run *first, const char *mesh, bool last,
                                  const verify_args *a, clv_error *err)
 {
     clv_imported_run own;
@@ -261,7 +261,7 @@ static clv_status verify_program(clv_table *t, bool *same, clv_imported_run *fir
                                      .differences = !a->against,
                                      .gradients_of = a->gradients ? "" : NULL,
                                      .no_patterns = option.no_patterns};
-    clv_status status = clv_imported_run_execute(&own, &option, inputs, (uint64_t)a->seed, &what, err);
+    clv_status status = clv_imported_run_execute(&own, &option, inputs, (uint64_t)a->seed, &what, 1, err);
     if (status == CLV_OK)
         status = clv_imported_compare(&found, &own,
                                       a->against   ? NULL
@@ -270,6 +270,8 @@ static clv_status verify_program(clv_table *t, bool *same, clv_imported_run *fir
                                       a->against, a->tolerance, err);
     if (status == CLV_OK)
         *same = add_row(t, mesh, &found) && *same;
+    if (status == CLV_OK && last)
+        clv_imported_note_mesh(own.compiled);
     if (status == CLV_OK && !first->out)
         *first = own;
     else
@@ -347,14 +349,18 @@ static clv_status verify(const verify_args *a, const char *command, bool *same, 
     return status;
 }
 
-static clv_status verify_programs(const verify_args *a, bool *same, clv_table *t, clv_error *err)
+static clv_status verify_programs(const verify_args *a, const char *command, bool *same, clv_table *t, clv_error *err)
 {
     clv_imported_run first = {0};
     clv_status status = CLV_OK;
     *same = true;
     for (int i = 0; status == CLV_OK && i < count_meshes(a); i++) {
         char degree[DEGREE_TEXT];
-        status = verify_program(t, same, &first, mesh_at(degree, a, i), a, err);
+        const char *mesh = mesh_at(degree, a, i);
+        clv_mesh read;
+        if (clv_mesh_parse(&read, mesh, NULL) == CLV_OK)
+            clv_mesh_option_warn_oversubscribed(&read, command);
+        status = verify_program(t, same, &first, mesh, i == count_meshes(a) - 1, a, err);
     }
     if (status == CLV_OK && clv_imported_add_faults(t, &first, a->tolerance))
         *same = false;
@@ -371,12 +377,12 @@ clv_status command_verify(clv_invocation *run, clv_error *err)
     if (a.tolerance == 0)
         a.tolerance = default_tolerance(a.model.options.compile.comm_dtype);
     CLV_TRY(find_measure(&a, err));
-    const bool imported = clv_is_imported_program(a.model.path);
+    const bool imported = clv_import_is_program(a.model.path);
     if (a.gradients && !imported)
         return clv_fail(err, CLV_EINVAL, "--grad is for programs; of a model gradients are always compared");
     run->table = clv_table_new("meshes");
-    clv_status status =
-        imported ? verify_programs(&a, &same, run->table, err) : verify(&a, run->name, &same, run->table, err);
+    clv_status status = imported ? verify_programs(&a, run->name, &same, run->table, err)
+                                 : verify(&a, run->name, &same, run->table, err);
     run->code = same ? CLV_EXIT_OK : CLV_EXIT_FAILED;
     return status;
 }

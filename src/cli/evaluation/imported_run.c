@@ -7,18 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "cleave/checkpoint.h"
 #include "cli/output/exit_code.h"
 #include "cli/output/messages.h"
 #include "cli/timing/clock.h"
-
-bool clv_is_imported_program(const char *path)
-{
-    struct stat info;
-    return path && stat(path, &info) == 0 && S_ISREG(info.st_mode) && clv_import_is_program(path);
-}
 
 /* The program is what is asked for: what it has that is not supported makes the request wrong. */
 static clv_status as_usage(clv_status status, const clv_error *why, clv_error *err)
@@ -84,19 +77,83 @@ clv_status clv_imported_compile(clv_program **out, clv_import *program, const cl
 const char *clv_options_of_run_program(const char *path, const char **what)
 {
     *what = "a program of others";
-    return clv_is_imported_program(path)
+    return clv_import_is_program(path)
                ? "--inputs, --against, --out, --grad, --allow-nonfinite, --no-patterns, --layouts, --mesh, -tp, --tp, "
                  "--threads, --comm, --comm-timeout, --flight-recorder, --overlap, --check, --comm-dtype, --hardware, "
                  "--seed, --tolerance, --json, --wide"
                : NULL;
 }
 
+/* ---- notes ---- */
+
+static bool splits(const clv_layout *layout, const char *axis, const clv_mesh *mesh)
+{
+    for (int d = 0; d <= layout->rank; d++) {
+        const clv_subaxis *subs;
+        for (int i = 0, n = clv_layout_axes(&subs, layout, d); i < n; i++)
+            if (strcmp(mesh->axis[subs[i].axis].name, axis) == 0)
+                return true;
+    }
+    return false;
+}
+
+/* Whether a tensor is split over the axis, or moved; *most: the largest dimension of inputs and results. */
+static bool uses_axis(int64_t *most, const clv_program *compiled, const char *axis)
+{
+    const clv_mesh *mesh = clv_program_mesh(compiled);
+    clv_program_tensor t = {.size = sizeof t};
+    clv_collective c = {.size = sizeof c};
+    bool uses = false;
+    *most = 0;
+    for (int i = 0; clv_program_tensor_at(compiled, i, &t, NULL) == CLV_OK && t.name; i++) {
+        uses = uses || splits(&t.layout, axis, mesh);
+        for (int d = 0; d < t.type.rank; d++)
+            *most = t.type.shape[d] > *most ? t.type.shape[d] : *most;
+    }
+    for (int i = 0; !uses && i < clv_program_collective_count(compiled); i++)
+        uses = clv_program_collective(compiled, i, &c, NULL) == CLV_OK &&
+               (splits(&c.from, axis, mesh) || splits(&c.to, axis, mesh));
+    return uses;
+}
+
+void clv_imported_note_mesh(const clv_program *compiled)
+{
+    const clv_mesh *mesh = clv_program_mesh(compiled);
+    for (int a = 0; a < mesh->n_axes; a++) {
+        const char *name = mesh->axis[a].name;
+        int64_t most, ranks = mesh->axis[a].size;
+        if (ranks == 1)
+            continue;
+        if (!uses_axis(&most, compiled, name))
+            clv_log("note: nothing is split over %s: its %lld ranks all do the same; --layouts FILE, or shardings in "
+                    "JAX, say what they share",
+                    name, (long long)ranks);
+        else if (most < ranks)
+            clv_log("note: %s has %lld ranks, and no input or result has more than %lld elements in a dimension: ranks "
+                    "have nothing to do",
+                    name, (long long)ranks, (long long)most);
+    }
+}
+
+void clv_imported_note_faults(const clv_import *program)
+{
+    clv_import_fault_info fault = {.size = sizeof fault};
+    int n = 0;
+    for (; clv_import_fault(program, n, &fault, NULL) == CLV_OK && fault.kind; n++)
+        if (n < 3)
+            clv_log("note: %s over %s: %s: %s%s", fault.kind, fault.axes, fault.tensor, fault.text,
+                    fault.output ? "; cleave verify measures whether devices differ" : "");
+    if (n > 3)
+        clv_log("note: cleave import lists %d more of them", n - 3);
+}
+
 /* ---- values ---- */
 
-/* Inputs and outputs by name, with memory. */
-static clv_status list_tensors(clv_imported_run *run, clv_error *err)
+/* Inputs, with the parameters that the file has in place of the program's, and outputs, with memory. */
+static clv_status list_tensors(clv_imported_run *run, const clv_checkpoint *file, clv_error *err)
 {
     clv_program_tensor t = {.size = sizeof t};
+    int64_t at;
     int n = 0;
     while (clv_program_tensor_at(run->compiled, n, &t, NULL) == CLV_OK && t.name)
         n++;
@@ -106,16 +163,17 @@ static clv_status list_tensors(clv_imported_run *run, clv_error *err)
         return clv_fail_memory(err, "inputs", (size_t)n * sizeof *run->in);
     for (int i = 0; i < n; i++) {
         (void)clv_program_tensor_at(run->compiled, i, &t, NULL);
-        if (t.kind == CLV_NAMED_STATE)
+        bool is_state = t.kind == CLV_NAMED_STATE;
+        if (is_state && (!file || clv_checkpoint_find(&at, file, t.name, NULL) != CLV_OK))
             continue;
         size_t bytes = (size_t)clv_type_elems(&t.type) * clv_dtype_size(t.type.dtype);
-        clv_imported_tensor made = {t.name, t.type, calloc(bytes + 1, 1)};
+        clv_imported_tensor made = {t.name, t.type, calloc(bytes + 1, 1), is_state};
         if (!made.data)
             return clv_fail_memory(err, t.name, bytes);
-        if (t.kind == CLV_NAMED_INPUT)
-            run->in[run->n_in++] = made;
-        else
+        if (t.kind == CLV_NAMED_OUTPUT)
             run->out[run->n_out++] = made;
+        else
+            run->in[run->n_in++] = made;
     }
     return CLV_OK;
 }
@@ -143,7 +201,9 @@ static clv_status read_input(clv_imported_tensor *to, const clv_checkpoint *file
 {
     int64_t i;
     if (clv_checkpoint_find(&i, file, to->name, NULL) != CLV_OK)
-        return clv_fail(err, CLV_EINVAL, "%s has no tensor %s, an input of the program", path, to->name);
+        return clv_fail(err, CLV_EINVAL,
+                        "%s has no tensor %s, an input of the program; --inputs FILE names the file that has them",
+                        path, to->name);
     return read_box(to->data, file, i, &to->type, NULL, err);
 }
 
@@ -210,28 +270,48 @@ static void make_inputs(clv_imported_run *run, uint64_t seed)
 
 /* ---- running ---- */
 
-static clv_status run_session(clv_imported_run *run, clv_session *session, clv_error *err)
+typedef struct bound {
+    clv_session *session;
+    const clv_program *program;
+    int n_in, n_out;
+    clv_input_binding *inputs;
+    clv_output_binding *outputs;
+} bound;
+
+static clv_status time_run(void *arg, int64_t i, double *seconds, clv_error *err)
 {
-    clv_input_binding *inputs = calloc((size_t)run->n_in + 1, sizeof *inputs);
-    clv_output_binding *outputs = calloc((size_t)run->n_out + 1, sizeof *outputs);
-    clv_status status = inputs && outputs ? CLV_OK : clv_fail_memory(err, "bindings", 0);
+    const bound *b = arg;
+    double start = clv_clock_seconds();
+    CLV_TRY(clv_session_run(b->session, b->program, b->inputs, b->n_in, b->outputs, b->n_out, err));
+    *seconds = clv_clock_seconds() - start;
+    return CLV_OK;
+}
+
+static clv_status run_session(clv_imported_run *run, clv_session *session, int64_t timed, clv_error *err)
+{
+    enum { WARM_UPS = 2 };
+    bound b = {.session = session,
+               .program = run->compiled,
+               .n_out = run->n_out,
+               .inputs = calloc((size_t)run->n_in + 1, sizeof *b.inputs),
+               .outputs = calloc((size_t)run->n_out + 1, sizeof *b.outputs)};
+    clv_status status = b.inputs && b.outputs ? CLV_OK : clv_fail_memory(err, "bindings", 0);
     for (int i = 0; status == CLV_OK && i < run->n_in; i++)
-        inputs[i] = (clv_input_binding){run->in[i].name, run->in[i].data};
+        if (!run->in[i].is_state)
+            b.inputs[b.n_in++] = (clv_input_binding){run->in[i].name, run->in[i].data};
     for (int i = 0; status == CLV_OK && i < run->n_out; i++)
-        outputs[i] = (clv_output_binding){run->out[i].name, run->out[i].data};
+        b.outputs[i] = (clv_output_binding){run->out[i].name, run->out[i].data};
     if (status == CLV_OK)
         status = clv_session_load(session, run->compiled, err);
-    double start = clv_clock_seconds();
     if (status == CLV_OK)
-        status = clv_session_run(session, run->compiled, inputs, run->n_in, outputs, run->n_out, err);
-    run->seconds = clv_clock_seconds() - start;
-    free(inputs);
-    free(outputs);
+        status = clv_times_measure(&run->seconds, timed > 1 ? WARM_UPS : 0, timed, time_run, &b, err);
+    free(b.inputs);
+    free(b.outputs);
     return status;
 }
 
 clv_status clv_imported_run_execute(clv_imported_run *out, clv_model_option *o, const char *values, uint64_t seed,
-                                    const clv_import_options *what, clv_error *err)
+                                    const clv_import_options *what, int64_t timed, clv_error *err)
 {
     clv_mesh mesh;
     clv_session *session;
@@ -253,17 +333,18 @@ clv_status clv_imported_run_execute(clv_imported_run *out, clv_model_option *o, 
     clv_status status = clv_imported_compile(&out->compiled, out->program, &mesh, &o->options.compile, what, err);
     clv_machine_free(o->machine);
     CLV_TRY(status);
-    CLV_TRY(list_tensors(out, err));
     if (values)
         CLV_TRY(clv_checkpoint_open(&file, values, NULL, err));
-    else
-        make_inputs(out, seed);
     state = (state_values){file, out->program};
-    status = file ? read_inputs(out, file, values, err) : CLV_OK;
+    status = list_tensors(out, file, err);
+    if (status == CLV_OK && file)
+        status = read_inputs(out, file, values, err);
+    else if (status == CLV_OK)
+        make_inputs(out, seed);
     if (status == CLV_OK)
         status = clv_session_new(&session, &mesh, &how, err);
     if (status == CLV_OK) {
-        status = run_session(out, session, err);
+        status = run_session(out, session, timed, err);
         clv_session_free(session);
     }
     clv_checkpoint_close(file);
@@ -276,6 +357,7 @@ void clv_imported_run_free(clv_imported_run *run)
         free(run->in[i].data);
     for (int i = 0; i < run->n_out; i++)
         free(run->out[i].data);
+    free(run->seconds);
     free(run->in);
     free(run->out);
     clv_program_free(run->compiled);
@@ -406,8 +488,10 @@ bool clv_imported_add_faults(clv_table *t, const clv_imported_run *run, double t
         double gap = run->out ? difference_of(run, &fault) : 1;
         if (gap <= tolerance)
             continue; /* alike after all */
-        if (n++ == 0)
+        if (n++ == 0) {
             clv_table_begin_list(t, "faults");
+            clv_table_wrapped_column(t, "why");
+        }
         clv_table_begin_row(t);
         clv_table_text(t, "fault", fault.kind);
         clv_table_text(t, "tensor", fault.tensor);
@@ -416,23 +500,30 @@ bool clv_imported_add_faults(clv_table *t, const clv_imported_run *run, double t
             clv_table_real(t, "devices_differ", gap);
         else
             clv_table_null(t, "devices_differ");
-        clv_table_text(t, "why", fault.text);
         clv_table_int(t, "line", fault.line);
+        clv_table_text(t, "why", fault.text);
     }
     return n > 0;
+}
+
+/* Results, then inputs. */
+static const clv_imported_tensor *tensor_at(const clv_imported_run *run, int i)
+{
+    return i < run->n_out ? &run->out[i] : &run->in[i - run->n_out];
 }
 
 clv_status clv_imported_write(const clv_imported_run *run, const char *path, clv_error *err)
 {
     clv_checkpoint_writer *writer;
     clv_status status = CLV_OK;
+    const int n = run->n_out + run->n_in;
     CLV_TRY(clv_checkpoint_create(&writer, path, err));
-    for (int i = 0; status == CLV_OK && i < run->n_out; i++) {
-        const clv_imported_tensor *t = &run->out[i];
+    for (int i = 0; status == CLV_OK && i < n; i++) {
+        const clv_imported_tensor *t = tensor_at(run, i);
         status = clv_checkpoint_add_tensor(writer, t->name, t->type.dtype, t->type.rank, t->type.shape, err);
     }
-    for (int i = 0; status == CLV_OK && i < run->n_out; i++)
-        status = clv_checkpoint_write(writer, i, NULL, run->out[i].data, err);
+    for (int i = 0; status == CLV_OK && i < n; i++)
+        status = clv_checkpoint_write(writer, i, NULL, tensor_at(run, i)->data, err);
     if (status == CLV_OK)
         return clv_checkpoint_commit(writer, err);
     clv_checkpoint_abandon(writer);

@@ -42,7 +42,7 @@ clv_status clv_plan_option_import(clv_plan_option *o, clv_error *err)
     clv_read_layouts read = {.size = sizeof read};
     clv_error why = {0};
     if (o->mesh.import) {
-        if (clv_is_imported_program(o->plan.model))
+        if (clv_import_is_program(o->plan.model))
             return clv_fail(err, CLV_EINVAL,
                             "--import has no effect on a program: its shardings are those of its text");
         CLV_TRY(clv_as_usage_error("--import", read_import(&read, o, &why), &why, err));
@@ -81,7 +81,7 @@ clv_status clv_plan_option_resolve(clv_plan_option *o, clv_error *err)
 const char *clv_options_of_program(const char *path, const char **what)
 {
     *what = "a program of others";
-    return clv_is_imported_program(path)
+    return clv_import_is_program(path)
                ? "--no-patterns, --layouts, --grad, --mesh, -tp, --hardware, --software, --comm-dtype, --overlap, "
                  "--max-implicit-bytes, --memory-limit, --collectives, --all, --show, --search, "
                  "--devices, --most, --op, --dot, --stablehlo, --as, --out, --json, --wide"
@@ -107,6 +107,10 @@ static clv_status compile_program(clv_program **out, clv_plan_option *o, clv_err
     clv_status status = program_graph(&graph, o, program, err);
     if (status == CLV_OK)
         status = clv_compile(out, graph, &o->plan.compile, err);
+    if (status == CLV_OK) {
+        clv_imported_note_mesh(*out);
+        clv_imported_note_faults(program);
+    }
     clv_graph_free(graph);
     clv_import_free(program);
     return status;
@@ -149,7 +153,7 @@ static clv_status read_target(clv_plan_option *o, clv_error *err)
 clv_status clv_plan_option_compile(clv_program **out, clv_plan_option *o, clv_error *err)
 {
     CLV_TRY(clv_plan_option_resolve(o, err));
-    if (clv_is_imported_program(o->plan.model))
+    if (clv_import_is_program(o->plan.model))
         return compile_program(out, o, err);
     CLV_TRY(read_target(o, err));
     return clv_plan_compile(out, &o->plan, err);
@@ -174,7 +178,7 @@ clv_status clv_plan_option_stablehlo(char **out, clv_plan_option *o, clv_error *
 {
     clv_graph *graph;
     CLV_TRY(clv_plan_option_resolve(o, err));
-    if (clv_is_imported_program(o->plan.model))
+    if (clv_import_is_program(o->plan.model))
         return export_program(out, CLV_FORMAT_NONE, o, err);
     CLV_TRY(read_target(o, err));
     CLV_TRY(clv_plan_graph(&graph, &o->plan, err));
@@ -215,7 +219,7 @@ clv_status clv_plan_option_layouts(char **out, clv_layout_format format, clv_pla
 {
     clv_mesh mesh;
     CLV_TRY(clv_plan_option_resolve(o, err));
-    if (clv_is_imported_program(o->plan.model))
+    if (clv_import_is_program(o->plan.model))
         return export_program(out, format, o, err);
     const bool known = o->mesh.text && clv_mesh_option_parse(&mesh, o->mesh.text, NULL) == CLV_OK;
     if (format == CLV_FORMAT_MEGATRON && known && clv_plan_needs_estimate(&mesh, o->plan.model, false))

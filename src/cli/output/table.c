@@ -125,6 +125,12 @@ void clv_table_optional_column(clv_table *t, const char *key)
         t->minor[t->n_minor++] = key;
 }
 
+void clv_table_wrapped_column(clv_table *t, const char *key)
+{
+    if (t != NULL)
+        t->sentence = key;
+}
+
 static void set(clv_table *t, const char *key, json_t *value)
 {
     if (t == NULL)

@@ -44,6 +44,8 @@ void clv_table_begin_object(clv_table *t, const char *key);
 void clv_table_begin_header(clv_table *t, const char *key);
 /* A column that text omits when lines are too long. */
 void clv_table_optional_column(clv_table *t, const char *key);
+/* A last column whose sentences text continues on further lines, and does not cut. */
+void clv_table_wrapped_column(clv_table *t, const char *key);
 
 void clv_table_text(clv_table *t, const char *key, const char *value);
 void clv_table_text_list(clv_table *t, const char *key, const char *const *values, int n);

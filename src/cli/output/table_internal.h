@@ -28,6 +28,7 @@ struct clv_table {
     const char *head;  /* the key of the object that text shows first; NULL: none */
     const char *minor[CLV_TABLE_COLUMNS]; /* columns that text leaves out where the width is short */
     int n_minor;
+    const char *sentence; /* a last column that is continued on further lines; NULL: it is cut */
     bool failed;
 };
 

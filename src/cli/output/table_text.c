@@ -132,12 +132,13 @@ typedef struct column {
     halves room;
     bool number; /* some row has a number: the key is right-aligned, too */
     bool breaks; /* begins a further line of the row */
+    bool wraps;  /* continues on further lines */
     int width;
 } column;
 
 typedef struct grid {
     const json_t *rows;
-    int n;
+    int n, width; /* of lines */
     column column[CLV_TABLE_COLUMNS];
 } grid;
 
@@ -225,12 +226,16 @@ static void break_lines(grid *g, int width)
 
 static void fit(grid *g, const clv_table *t, int width)
 {
+    g->width = width;
     if (!fits(g, width))
         round_bytes(g);
     if (!fits(g, width))
         leave_out(g, t);
-    if (!fits(g, width))
-        break_lines(g, width);
+    if (fits(g, width))
+        return;
+    break_lines(g, width);
+    column *last = &g->column[g->n - 1];
+    last->wraps = t->sentence != NULL && strcmp(last->key, t->sentence) == 0;
 }
 
 /* ---- rows ---- */
@@ -240,6 +245,13 @@ static void print_cell(const grid *g, int i, char cell[CELL_SIZE], bool number)
 {
     const column *c = &g->column[i];
     bool ends = i == g->n - 1 || g->column[i + 1].breaks;
+    int gap = ends || !g->column[i + 1].wraps ? GAP : GAP - 1; /* a blank is before each word */
+    if (c->wraps) {
+        int start = c->breaks || i == 0 ? GAP : g->width - c->width;
+        int at = i > 0 && !c->breaks ? start - 1 : printf(" ");
+        clv_print_wrapped(stdout, cell, strlen(cell), at, start, g->width);
+        return;
+    }
     if (!number)
         (i == g->n - 1 ? clv_text_truncate : clv_text_truncate_middle)(cell, CELL_SIZE, c->width);
     int blanks = c->width - clv_text_width(cell);
@@ -248,7 +260,7 @@ static void print_cell(const grid *g, int i, char cell[CELL_SIZE], bool number)
     if (ends)
         printf("%.*s\n", length_without_spaces(cell), cell);
     else
-        printf("%s%*s", cell, GAP + (number ? 0 : blanks), "");
+        printf("%s%*s", cell, gap + (number ? 0 : blanks), "");
 }
 
 static void print_rows(const clv_table *t, int list, int width)

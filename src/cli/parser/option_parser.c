@@ -544,10 +544,22 @@ static int place_positional(parser *p)
     return code;
 }
 
+/* "--ids or --inputs": all names of an option but its short one. */
+static const char *long_names(const clv_option *o, char out[3 * NAME_SIZE])
+{
+    char name[NAME_SIZE];
+    const char *cursor = o->names;
+    size_t used = (size_t)snprintf(out, NAME_SIZE, "%s", first_name(o, name));
+    while (clv_option_next_name(&cursor, name) && used < 2 * NAME_SIZE)
+        if (strncmp(name, "--", 2) == 0 && strncmp(out, "--", 2) == 0 && strcmp(name, out) != 0)
+            used += (size_t)snprintf(out + used, 3 * NAME_SIZE - used, " or %s", name);
+    return out;
+}
+
 /* Names all missing options. */
 static int check_required(const parser *p)
 {
-    char missing[512] = "", name[NAME_SIZE];
+    char missing[512] = "", name[3 * NAME_SIZE];
     size_t used = 0;
 
     for (int i = 0; i < p->n && used < sizeof missing; i++) {
@@ -555,7 +567,7 @@ static int check_required(const parser *p)
         if (o->required && !p->seen[i])
             used +=
                 (size_t)snprintf(missing + used, sizeof missing - used, "%s%s%s%s", used > 0 ? ", " : "",
-                                 first_name(o, name), is_positional(o) ? "" : " ", is_positional(o) ? "" : o->value);
+                                 long_names(o, name), is_positional(o) ? "" : " ", is_positional(o) ? "" : o->value);
     }
     return used > 0 ? usage_error(p, "missing: %s (see '%s --help')", missing, p->command) : CLV_OPTIONS_RUN;
 }

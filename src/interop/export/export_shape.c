@@ -1,6 +1,7 @@
 /* export_shape.c - ops that move elements, and constraints, as StableHLO. */
 #include "ops/builtin_ops.h"
 #include "interop/export/exporter.h"
+#include "interop/torch/aten.h"
 
 static void reshape(exporter *ex, const exported *in, exported *out)
 {
@@ -81,5 +82,6 @@ const export_row export_shape_rows[] = {
     {&clv_op_iota, iota},
     {&clv_op_constraint, constraint},
     {&clv_op_cotangent_constraint, same},
+    {&torch_index_op, same}, /* whose indices are in range */
     {0},
 };

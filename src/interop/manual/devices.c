@@ -163,6 +163,7 @@ static int follow_product(const product *p, const imported *in, const bool *vary
 /* How the operands of an op have an axis. */
 typedef struct census {
     int partial, split, other, same; /* numbers of operands */
+    int extreme, local;              /* of the others */
     int to;                          /* the dimension of the result that all split ones give; -1: none */
     bool adds;                       /* one that is the same is not 0 */
 } census;
@@ -180,7 +181,9 @@ static census count_operands(const importer *im, const mlir_op *op, const import
         }
         int how = in[i].devices.how[axis];
         c.partial += how == DEVICES_PARTIAL;
-        c.other += how == DEVICES_OTHER;
+        c.other += how == DEVICES_OTHER || how == DEVICES_EXTREME || how == DEVICES_LOCAL;
+        c.extreme += how == DEVICES_EXTREME;
+        c.local += how == DEVICES_LOCAL;
         if (how < DEVICES_SPLIT)
             continue;
         c.split++;
@@ -198,17 +201,53 @@ static bool sums(const mlir_op *op)
     return op->n_regions == 1 && op->regions[0].n_ops == 2 && is(&op->regions[0].ops[0], "stablehlo.add");
 }
 
-/* How the result has an axis; notes what is odd. */
-static int follow_axis(const mlir_op *op, const census *c, devices *notes)
+static int follow_reduce(const mlir_op *op, const census *c, const devices *notes, int axis)
 {
-    if (is(op, "stablehlo.reduce")) {
-        bool add = sums(op);
-        if (c->split == 1 && c->to >= 0)
-            return DEVICES_SPLIT + c->to;
-        if (c->partial || (c->split == 1 && add))
-            return add ? DEVICES_PARTIAL : DEVICES_OTHER;
-        return DEVICES_OTHER;
+    bool add = sums(op);
+    if (c->split == 1 && c->to >= 0)
+        return DEVICES_SPLIT + c->to;
+    if (c->split == 1)
+        return !add ? DEVICES_EXTREME : notes->shifted >> axis & 1 ? DEVICES_LOCAL : DEVICES_PARTIAL;
+    return c->partial && add ? DEVICES_PARTIAL : DEVICES_OTHER;
+}
+
+/* A softmax and its parts: what is left of a device's part when its largest element is subtracted, its sum, and what is
+ * divided by that; OTHER: it is none of these. */
+static int follow_softmax(const mlir_op *op, const census *c, devices *notes, int axis)
+{
+    bool subtracts = is(op, "stablehlo.subtract"), alone = !c->split && !c->partial && c->other == 1;
+    bool moves = is_linear(op) || is(op, "stablehlo.select") || is(op, "stablehlo.maximum");
+    if (c->extreme && !c->local && !c->split && !c->partial && moves)
+        return DEVICES_EXTREME;
+    if (c->local && alone && (moves || is(op, "stablehlo.log")))
+        return DEVICES_LOCAL;
+    if (c->local == 1 && c->extreme == 1 && is(op, "stablehlo.add")) /* logsumexp */
+        return DEVICES_LOCAL;
+    if (c->split == 1 && c->extreme == 1 && c->to >= 0 && subtracts) {
+        notes->shifted |= 1u << axis;
+        return DEVICES_SPLIT + c->to;
     }
+    if (c->local && c->local == c->other && !c->partial && (subtracts || is(op, "stablehlo.divide"))) {
+        notes->shifted &= ~(1u << axis);
+        notes->softmax = op;
+        notes->softmax_axes |= 1u << axis;
+        return c->split == 1 && c->to >= 0 ? DEVICES_SPLIT + c->to : DEVICES_OTHER;
+    }
+    if (c->other > c->local && is(op, "stablehlo.multiply")) { /* weighted by what each device has */
+        notes->softmax = NULL;
+        notes->softmax_axes = 0;
+    }
+    return DEVICES_OTHER;
+}
+
+/* How the result has an axis; notes what is odd. */
+static int follow_axis(const mlir_op *op, const census *c, devices *notes, int axis)
+{
+    if (is(op, "stablehlo.reduce"))
+        return follow_reduce(op, c, notes, axis);
+    int softmax = follow_softmax(op, c, notes, axis);
+    if (softmax != DEVICES_OTHER)
+        return softmax;
     bool adds = is(op, "stablehlo.add") || is(op, "stablehlo.subtract"), one = c->partial == 1;
     bool selects = is(op, "stablehlo.select") && !c->adds;
     bool linear = is_linear(op) || is(op, "stablehlo.concatenate") || is(op, "sdy.sharding_constraint");
@@ -235,6 +274,13 @@ static void keep_notes(devices *to, const devices *from)
     to->bent_axes |= from->bent_axes;
     to->counted = to->counted ? to->counted : from->counted;
     to->divided = to->divided ? to->divided : from->divided;
+    to->shifted |= from->shifted;
+    to->softmax = to->softmax ? to->softmax : from->softmax;
+    to->softmax_axes |= from->softmax_axes;
+    to->mean_axes |= from->mean_axes;
+    to->means = to->means ? to->means : from->means;
+    to->means_axes |= from->means_axes;
+    to->psum_axes |= from->psum_axes;
 }
 
 static int64_t size_of(const importer *im, uint32_t axes)
@@ -245,7 +291,8 @@ static int64_t size_of(const importer *im, uint32_t axes)
     return n;
 }
 
-/* A division by the number of devices takes back that their sum counted a value once for each: pmean. */
+/* A division by the number of devices takes back that their sum counted a value once for each: pmean. One of a sum by
+ * how many elements it has makes a mean of it. */
 static void follow_division(const importer *im, const mlir_op *op, const imported *in, devices *to)
 {
     double real;
@@ -259,9 +306,21 @@ static void follow_division(const importer *im, const mlir_op *op, const importe
         double by = divides ? real : 1 / real;
         if (by >= 2 && by == (double)(int64_t)by && by < 1e9)
             to->divided = (int64_t)by;
-        if (to->again && by == (double)size_of(im, to->again_axes)) {
+        bool of_psum = by == (double)size_of(im, to->psum_axes);
+        if (to->again && (of_psum || by == (double)size_of(im, to->again_axes))) {
             to->again = NULL;
             to->again_axes = 0;
+        }
+        if (to->means && (of_psum || by == (double)size_of(im, to->means_axes))) {
+            to->means = NULL;
+            to->means_axes = 0;
+        }
+        int64_t summed = in[1 - i].devices.summed;
+        for (int a = 0; a < im->manual->n; a++) {
+            if (summed > 1 && by == (double)summed && to->how[a] == DEVICES_PARTIAL)
+                to->mean_axes |= 1u << a;
+            else if (to->mean_axes >> a & 1 && by == (double)im->manual->size[a])
+                to->mean_axes &= ~(1u << a);
         }
     }
 }
@@ -280,7 +339,13 @@ void devices_follow(const importer *im, const mlir_op *op, const imported *in, i
             const bool vary[2] = {dot && varies(im, &in[0], a), dot && varies(im, &in[1], a)};
             const mlir_op *bent = to.bent;
             census c = count_operands(im, op, in, &out[o], a);
-            int how = dot ? follow_product(&p, in, vary, a) : follow_axis(op, &c, &to);
+            int how = dot ? follow_product(&p, in, vary, a) : follow_axis(op, &c, &to, a);
+            if (how == DEVICES_PARTIAL && to.shifted >> a & 1) /* of a product */
+                how = DEVICES_LOCAL;
+            if (how < DEVICES_SPLIT)
+                to.shifted &= ~(1u << a);
+            if (c.partial + c.split + c.other > 1 && !is(op, "stablehlo.add"))
+                to.mean_axes &= ~(1u << a);
             if (dot && c.partial && how != DEVICES_PARTIAL)
                 to.bent = to.bent ? to.bent : op;
             if (how == DEVICES_PARTIAL && c.partial == 0)
@@ -289,6 +354,10 @@ void devices_follow(const importer *im, const mlir_op *op, const imported *in, i
                 to.bent_axes |= 1u << a;
             to.how[a] = (uint8_t)how;
         }
+        if (is(op, "stablehlo.reduce") && clv_type_elems(&out[o].type) > 0)
+            to.summed = clv_type_elems(&in[o].type) / clv_type_elems(&out[o].type);
+        else if (is_linear(op))
+            to.summed = in[0].devices.summed;
         follow_division(im, op, in, &to);
         out[o].devices = to;
     }
@@ -306,6 +375,18 @@ static const char *place_of(importer *im, const mlir_op *op)
                             : slash ? slash + 1
                                     : im->module->file,
                             file ? line : op->at.line, dot ? dot + 1 : op->name);
+}
+
+static void add_softmax_fault(importer *im, const char *tensor, const devices *d)
+{
+    const char *names = manual_axis_names(im, d->softmax_axes);
+    const char *text = clv_arena_format(
+        im->arena,
+        "%s divides by the sum of a device's part alone, of a dimension of which devices of %s have parts, as "
+        "a softmax does: pmax and psum over %s before it",
+        place_of(im, d->softmax), names, names);
+    import_add_fault(
+        im, (import_fault){.kind = "missing psum", .tensor = tensor, .at = d->softmax, .axes = names, .text = text});
 }
 
 void devices_summed(importer *im, const mlir_op *op, const imported *in, uint32_t axes, imported *out)
@@ -341,10 +422,15 @@ void devices_summed(importer *im, const mlir_op *op, const imported *in, uint32_
                                                 "%s adds to a partial sum what is the same on all devices of "
                                                 "%s, and the psum counts it %lld times; add it after the psum",
                                                 place_of(im, to->counted), names, (long long)size_of(im, reduced))});
+    if (reduced && to->softmax)
+        add_softmax_fault(im, place_of(im, op), to);
     if (reduced) {
-        to->bent = to->counted = to->partial = NULL;
-        to->bent_axes = 0;
+        to->means = reduced & to->mean_axes ? op : to->means;
+        to->means_axes |= reduced & to->mean_axes;
+        to->bent = to->counted = to->partial = to->softmax = NULL;
+        to->bent_axes = to->softmax_axes = to->mean_axes = 0;
     }
+    to->psum_axes = axes;
     int64_t times = size_of(im, alike);
     bool number = imported_number(in, &real, &whole);
     bool scaled = to->divided == times || to->divided == size_of(im, im->manual->axes);
@@ -441,7 +527,7 @@ clv_status devices_check_result(importer *im, const mlir_op *region, int i, cons
         if (!varies(im, x, a))
             continue;
         if (claimed >> a & 1)
-            by_how[how < DEVICES_SPLIT ? how : DEVICES_SPLIT] |= 1u << a;
+            by_how[how >= DEVICES_SPLIT ? 2 : how == DEVICES_PARTIAL] |= 1u << a;
         else if (named >> a & 1 && of_main) {
             beside |= (uint32_t)(how == DEVICES_PARTIAL) << a;
             elsewhere |= (uint32_t)(how >= DEVICES_SPLIT && how != DEVICES_SPLIT + along[a]) << a;
@@ -451,10 +537,11 @@ clv_status devices_check_result(importer *im, const mlir_op *region, int i, cons
     const char *output = NULL;
     if (differ)
         CLV_TRY(add_difference(&output, im, region, i, x, differ, err));
+    static const devices_differ hows[] = {DEVICES_OTHER, DEVICES_PARTIAL, DEVICES_SPLIT};
     for (int how = 0; how < 3; how++)
         if (by_how[how])
-            check_claim(im, fault, x, by_how[how], (devices_differ)how, output);
-    if (d->again && !(differ && by_how[DEVICES_SPLIT] != differ)) {
+            check_claim(im, fault, x, by_how[how], hows[how], output);
+    if (d->again && !(differ && by_how[2] != differ)) {
         fault.kind = "psum too many";
         fault.at = d->again;
         fault.axes = manual_axis_names(im, d->again_axes);
@@ -470,6 +557,18 @@ clv_status devices_check_result(importer *im, const mlir_op *region, int i, cons
         fault.axes = manual_axis_names(im, d->bent_axes);
         fault.text = clv_arena_format(im->arena, "%s is not linear, and takes a partial sum over %s; psum before it",
                                       place_of(im, d->bent), fault.axes);
+        import_add_fault(im, fault);
+    }
+    if (d->softmax && of_main && !differ)
+        add_softmax_fault(im, fault.tensor, d);
+    if (d->means && of_main) {
+        fault.kind = "psum of means";
+        fault.at = d->means;
+        fault.axes = manual_axis_names(im, d->means_axes);
+        fault.text = clv_arena_format(im->arena,
+                                      "%s sums over %s what is a mean of each device's part: %lld times the "
+                                      "mean; pmean",
+                                      place_of(im, d->means), fault.axes, (long long)size_of(im, d->means_axes));
         import_add_fault(im, fault);
     }
     fault.at = region;

@@ -46,6 +46,12 @@ clv_status aten_known(imported *out, importer *im, const clv_type *type, double 
 /* The dtype in which two operands meet, by PyTorch's promotion. */
 clv_dtype aten_promoted(const mlir_op *op, const imported *in, const char *a, const char *b);
 
+/* Replaces x, the elements of `index` or those of them that repeat, by what fails where one of them is neither in
+ * [low, high) nor `ignored`. What is known is checked at once. */
+clv_status aten_check_index(clv_value *x, importer *im, const mlir_op *op, const imported *index, int64_t low,
+                            int64_t high, int64_t ignored, clv_error *err);
+extern const clv_op_def torch_index_op;
+
 /* 1 where `index` (of x's rank, with 1 in `dim`) is the position in dim, else 0: bool, in the shape of x. */
 clv_value aten_one_hot(importer *im, clv_value index, clv_dtype dtype, const clv_type *x, int dim);
 

@@ -17,7 +17,7 @@ static bool picks_one(const imported *x, const imported *index, int dim)
 }
 
 /* Rows of x along dim, each of its own index: dimensions but dim go along, as a batch. */
-static clv_value pick(importer *im, const imported *x, const imported *index, int dim)
+static clv_value pick(importer *im, const imported *x, clv_value at, const imported *index, int dim)
 {
     clv_index_dims dims = {.index_dim = index->type.rank, .n_starts = 1, .start = {dim}};
     int64_t low[CLV_MAX_RANK] = {0};
@@ -31,7 +31,7 @@ static clv_value pick(importer *im, const imported *x, const imported *index, in
     clv_value whole = imported_whole(im, x);
     if (!clv_type_equal(&part, &x->type))
         whole = clv_slice(im->graph, whole, low, part.shape);
-    return clv_gather(im->graph, whole, imported_whole(im, index), &dims);
+    return clv_gather(im->graph, whole, at, &dims);
 }
 
 static clv_status gather(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
@@ -48,11 +48,14 @@ static clv_status gather(importer *im, const mlir_op *op, const imported *in, im
     for (int d = 0; d < self->type.rank; d++)
         if (d != dim && index->type.shape[d] > self->type.shape[d])
             return import_fail(im, op, err, CLV_ESHAPE, "its index does not fit its operand");
-    if (!picks_one(self, index, dim)) {
-        out[0] = imported_of(type, pick(im, self, index, dim));
+    bool one = picks_one(self, index, dim);
+    clv_value at = one ? imported_compact(im, index) : imported_whole(im, index);
+    CLV_TRY(aten_check_index(&at, im, op, index, 0, self->type.shape[dim], 0, err));
+    if (!one) {
+        out[0] = imported_of(type, pick(im, self, at, index, dim));
         return CLV_OK;
     }
-    clv_value hot = aten_one_hot(im, imported_compact(im, index), index->type.dtype, &self->type, dim);
+    clv_value hot = aten_one_hot(im, at, index->type.dtype, &self->type, dim);
     clv_value zero = clv_fill(im->graph, type.dtype, 0, NULL, 0);
     clv_value kept = clv_where(im->graph, hot, imported_whole(im, self), zero);
     out[0] = imported_of(type, clv_reduce(im->graph, CLV_SUM, kept, &dim, 1, true));
@@ -71,7 +74,9 @@ static clv_status scatter(importer *im, const mlir_op *op, const imported *in, i
     CLV_TRY(aten_dim(&dim, im, op, "dim", type.rank, 0, err));
     if (index->type.rank != type.rank || type.rank == 0 || !picks_one(self, index, dim))
         return import_fail(im, op, err, CLV_EUNSUPPORTED, "of floats, one element of each row, alone");
-    clv_value hot = aten_one_hot(im, imported_compact(im, index), index->type.dtype, &type, dim);
+    clv_value at = imported_compact(im, index);
+    CLV_TRY(aten_check_index(&at, im, op, index, 0, type.shape[dim], 0, err));
+    clv_value hot = aten_one_hot(im, at, index->type.dtype, &type, dim);
     clv_value value = aten_operand(im, op, in, aten_argument(op, "src") ? "src" : "value", type.dtype);
     out[0] = aten_repeats(im, &type, clv_where(im->graph, hot, value, imported_compact(im, self)));
     return CLV_OK;
@@ -79,19 +84,26 @@ static clv_status scatter(importer *im, const mlir_op *op, const imported *in, i
 
 /* ---- tensors of indices ---- */
 
-/* An index below 0 counts from the end; with all of them broadcast together. */
-static clv_value whole_index(importer *im, const imported *index, int64_t size, const clv_type *shape)
+/* An index, which counts from the end below 0 where that is allowed; with all of them broadcast together. */
+static clv_status whole_index(clv_value *out, importer *im, const mlir_op *op, const imported *index, int64_t size,
+                              bool from_end, const clv_type *shape, clv_error *err)
 {
-    clv_value x = aten_repeats(im, shape, imported_compact(im, index)).value;
+    clv_value x = imported_compact(im, index);
+    CLV_TRY(aten_check_index(&x, im, op, index, from_end ? -size : 0, size, 0, err));
+    x = aten_repeats(im, shape, x).value;
     clv_type have = clv_graph_type(im->graph, x);
     if (have.rank == 0 && shape->rank > 0) {
         int64_t ones[CLV_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
         x = clv_reshape(im->graph, x, shape->rank, ones);
     }
     x = clv_cast(im->graph, shape->rank > 0 ? clv_broadcast(im->graph, x, shape->shape) : x, CLV_I64);
-    clv_value zero = clv_fill(im->graph, CLV_I64, 0, NULL, 0);
-    clv_value from_end = clv_add(im->graph, x, clv_fill(im->graph, CLV_I64, 0, NULL, (double)size));
-    return clv_where(im->graph, clv_pointwise(im->graph, CLV_LESS, x, zero), from_end, x);
+    if (from_end) {
+        clv_value zero = clv_fill(im->graph, CLV_I64, 0, NULL, 0);
+        clv_value behind = clv_add(im->graph, x, clv_fill(im->graph, CLV_I64, 0, NULL, (double)size));
+        x = clv_where(im->graph, clv_pointwise(im->graph, CLV_LESS, x, zero), behind, x);
+    }
+    *out = x;
+    return CLV_OK;
 }
 
 /* The indices of self[:, i, j], which stand side by side: the dimension of the first, how many, and their shape. */
@@ -99,13 +111,14 @@ typedef struct indices {
     int first, n;
     const imported *of[CLV_MAX_RANK];
     clv_type shape;
+    bool from_end; /* below 0 */
 } indices;
 
 static clv_status read_indices(indices *at, importer *im, const mlir_op *op, const imported *in, int rank,
                                clv_error *err)
 {
     const mlir_attr *list = aten_argument(op, "indices");
-    *at = (indices){.shape = {.dtype = CLV_I64}};
+    *at = (indices){.shape = {.dtype = CLV_I64}, .from_end = true};
     int count = list && list->kind == MLIR_LIST ? list->n : 0, last = -1;
     for (int d = 0; d < count; d++) {
         const mlir_attr *item = &list->items[d];
@@ -137,7 +150,8 @@ static clv_status read_indices(indices *at, importer *im, const mlir_op *op, con
 }
 
 /* Index vectors [..., n], and which dimensions they start in. */
-static clv_value index_vectors(clv_index_dims *dims, importer *im, const indices *at, const imported *self)
+static clv_status index_vectors(clv_value *out, clv_index_dims *dims, importer *im, const mlir_op *op,
+                                const indices *at, const imported *self, clv_error *err)
 {
     clv_value parts[CLV_MAX_RANK];
     int64_t column[CLV_MAX_RANK];
@@ -151,14 +165,15 @@ static clv_value index_vectors(clv_index_dims *dims, importer *im, const indices
         dims->start[i] = d;
         dims->dropped[d] = true;
         dims->sizes[d] = 1;
-        parts[i] = clv_reshape(im->graph, whole_index(im, at->of[i], self->type.shape[d], &at->shape),
-                               at->shape.rank + 1, column);
+        CLV_TRY(whole_index(&parts[i], im, op, at->of[i], self->type.shape[d], at->from_end, &at->shape, err));
+        parts[i] = clv_reshape(im->graph, parts[i], at->shape.rank + 1, column);
     }
     /* windows: the dimensions before the indices, and those behind */
     int rank = self->type.rank - at->n + at->shape.rank;
     for (int d = 0; d < rank && d < CLV_MAX_RANK; d++)
         dims->window[d] = d < at->first || d >= at->first + at->shape.rank;
-    return clv_concat(im->graph, parts, at->n, at->shape.rank);
+    *out = clv_concat(im->graph, parts, at->n, at->shape.rank);
+    return CLV_OK;
 }
 
 /* self[indices]; rows of a table are an embedding, which may be split by rows. */
@@ -172,11 +187,13 @@ static clv_status index_by(importer *im, const mlir_op *op, const imported *in, 
     CLV_TRY(aten_tensor(&self, im, op, in, "self", err));
     CLV_TRY(read_indices(&at, im, op, in, self->type.rank, err));
     if (at.n == 1 && at.first == 0 && self->type.rank == 2 && clv_dtype_is_float(type.dtype)) {
-        clv_value ids = whole_index(im, at.of[0], self->type.shape[0], &at.shape);
+        clv_value ids;
+        CLV_TRY(whole_index(&ids, im, op, at.of[0], self->type.shape[0], true, &at.shape, err));
         out[0] = imported_of(type, clv_embedding(im->graph, imported_whole(im, self), ids));
         return CLV_OK;
     }
-    clv_value vectors = index_vectors(&dims, im, &at, self);
+    clv_value vectors;
+    CLV_TRY(index_vectors(&vectors, &dims, im, op, &at, self, err));
     out[0] = imported_of(type, clv_gather(im->graph, imported_whole(im, self), vectors, &dims));
     return CLV_OK;
 }
@@ -208,11 +225,13 @@ static clv_status index_put(importer *im, const mlir_op *op, const imported *in,
     clv_value update = imported_whole(im, &given);
     if (adds && at.n == 1 && at.first == 0 && type.rank == 2 && clv_dtype_is_float(type.dtype) &&
         imported_number(self, &zero, &whole) && zero == 0) {
-        clv_value ids = whole_index(im, at.of[0], type.shape[0], &at.shape);
+        clv_value ids;
+        CLV_TRY(whole_index(&ids, im, op, at.of[0], type.shape[0], true, &at.shape, err));
         out[0] = imported_of(type, clv_embedding_gradient(im->graph, type.shape[0], update, ids));
         return CLV_OK;
     }
-    clv_value vectors = index_vectors(&dims, im, &at, self);
+    clv_value vectors;
+    CLV_TRY(index_vectors(&vectors, &dims, im, op, &at, self, err));
     out[0] = imported_of(type, clv_scatter(im->graph, adds ? CLV_SCATTER_ADD : CLV_SCATTER_SET,
                                            imported_whole(im, self), vectors, update, &dims));
     return CLV_OK;
@@ -232,7 +251,8 @@ static clv_status index_select(importer *im, const mlir_op *op, const imported *
     indices at = {.first = dim, .n = 1, .of = {index}, .shape = index->type};
     if (index->type.rank != 1 || self->type.rank == 0)
         return import_fail(im, op, err, CLV_ESHAPE, "an index of one dimension is needed");
-    clv_value vectors = index_vectors(&dims, im, &at, self);
+    clv_value vectors;
+    CLV_TRY(index_vectors(&vectors, &dims, im, op, &at, self, err));
     out[0] = imported_of(type, clv_gather(im->graph, imported_whole(im, self), vectors, &dims));
     return CLV_OK;
 }

@@ -44,11 +44,10 @@ clv_value aten_stop_gradient(importer *im, clv_value x)
 }
 
 /* The row padding_idx of a table is looked up, but gets no gradient. */
-static clv_value padded_embedding(importer *im, clv_value table, const imported *indices, int64_t padding)
+static clv_value padded_embedding(importer *im, clv_value table, clv_value ids, const clv_type *t, int64_t padding)
 {
-    const clv_type *t = &indices->type;
     int64_t column[CLV_MAX_RANK] = {0}, one = 1, width = clv_graph_type(im->graph, table).shape[1];
-    clv_value ids = imported_whole(im, indices), row;
+    clv_value row;
     memcpy(column, t->shape, sizeof column);
     column[t->rank] = 1;
     clv_value pad = clv_fill(im->graph, t->dtype, 1, &one, (double)padding);
@@ -68,11 +67,14 @@ static clv_status embedding(importer *im, const mlir_op *op, const imported *in,
     CLV_TRY(aten_tensor(&weight, im, op, in, "weight", err));
     CLV_TRY(aten_tensor(&indices, im, op, in, "indices", err));
     CLV_TRY(aten_int(&padding, im, op, "padding_idx", -1, err));
-    clv_value table = imported_whole(im, weight);
+    if (weight->type.rank != 2)
+        return import_fail(im, op, err, CLV_ESHAPE, "its weight is no matrix");
+    clv_value table = imported_whole(im, weight), ids = imported_whole(im, indices);
+    CLV_TRY(aten_check_index(&ids, im, op, indices, 0, weight->type.shape[0], 0, err));
     if (padding >= 0 && im->gradients && indices->type.rank < CLV_MAX_RANK)
-        out[0] = imported_of(type, padded_embedding(im, table, indices, padding));
+        out[0] = imported_of(type, padded_embedding(im, table, ids, &indices->type, padding));
     else
-        out[0] = imported_of(type, clv_embedding(im->graph, table, imported_whole(im, indices)));
+        out[0] = imported_of(type, clv_embedding(im->graph, table, ids));
     return CLV_OK;
 }
 
@@ -268,6 +270,7 @@ static clv_status cross_entropy(importer *im, const mlir_op *op, const imported 
     if (rank < 1 || target->type.rank != rank - 1)
         return import_fail(im, op, err, CLV_ESHAPE, "its target does not fit its operand");
     clv_value logits = imported_whole(im, self), labels = imported_whole(im, target);
+    CLV_TRY(aten_check_index(&labels, im, op, target, 0, self->type.shape[rank > 1 ? 1 : 0], ignored, err));
     for (int d = 0; d < rank; d++) /* classes are dimension 1, of ours the last */
         order[d] = d == 0 ? 0 : d == rank - 1 ? 1 : d + 1;
     if (rank > 2)

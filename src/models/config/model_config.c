@@ -194,7 +194,7 @@ clv_status clv_fail_if_program(const char *path, clv_error *err)
                ? CLV_OK
                : clv_fail(err, CLV_EFORMAT,
                           "%s is a program of JAX or PyTorch, not a model; cleave's import, plan, explain, forward, "
-                          "verify and export take it",
+                          "verify, bench and export take it",
                           path);
 }
 

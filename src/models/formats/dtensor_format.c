@@ -266,6 +266,7 @@ static clv_status note_data_parallel(clv_axis_rules *rules, const clv_mesh *mesh
     bool gathers = true;
     CLV_TRY(read_axis(&sharded, shard, "axis", mesh, where, err));
     CLV_TRY(read_axis(&replicated, document, "replicate", mesh, where, err));
+    CLV_TRY(clv_format_check_keys(shard, "\"fully_shard\"", "axis, reshard_after_forward", where, err));
     if (shard)
         CLV_TRY(clv_json_get_bool(&gathers, shard, "reshard_after_forward", CLV_JSON_OPTIONAL, where, err));
     for (int a = 0; a < mesh->n_axes; a++)

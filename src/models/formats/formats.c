@@ -96,6 +96,23 @@ static bool find_json(const char **json, size_t *length, const char *text, size_
     return true;
 }
 
+clv_status clv_format_check_keys(const json_t *object, const char *name, const char *valid, const char *where,
+                                 clv_error *err)
+{
+    const char *key;
+    const json_t *value;
+    json_object_foreach((json_t *)object, key, value)
+    {
+        const char *at = strstr(valid, key);
+        const size_t n = strlen(key);
+        while (at && ((at > valid && at[-1] != ' ') || (at[n] && at[n] != ',')))
+            at = strstr(at + 1, key);
+        if (!at || n == 0)
+            return clv_fail(err, CLV_EFORMAT, "%s: %s has no \"%.60s\"; valid: %s", where, name, key, valid);
+    }
+    return CLV_OK;
+}
+
 static clv_status read_document(clv_read_layouts *out, const json_t *document, const char *where, const char *model,
                                 clv_error *err)
 {
@@ -109,6 +126,10 @@ static clv_status read_document(clv_read_layouts *out, const json_t *document, c
     if (!model)
         return clv_fail(err, CLV_EINVAL, "%s: its names are those of a model's parameters; give the model", where);
     CLV_TRY(clv_format_read_mesh(&plan->mesh, document, where, err));
+    CLV_TRY(clv_format_check_keys(document, "a layout",
+                                  specs ? "mesh, specs, views, optimizer, inputs, activations"
+                                        : "mesh, tensor_parallel, plan, fully_shard, replicate",
+                                  where, err));
     out->format = specs ? CLV_FORMAT_JAX : CLV_FORMAT_DTENSOR;
     clv_status status = clv_format_model_open(&tensors, model, &plan->mesh, &whole, err);
     if (status == CLV_OK)

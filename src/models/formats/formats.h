@@ -83,5 +83,8 @@ clv_status clv_shardy_write_tensors(char **out, const clv_graph *graph, clv_erro
 clv_status clv_megatron_write(char **out, const clv_format_input *in, clv_error *err);
 clv_status clv_megatron_read(clv_read_layouts *out, const char *text, size_t size, clv_error *err);
 
+/* CLV_EFORMAT for a key of the object, called `name`, that is not in the list `valid`: "mesh, specs". */
+clv_status clv_format_check_keys(const json_t *object, const char *name, const char *valid, const char *where,
+                                 clv_error *err);
 /* A text: the lines before, the document in r""" """, the lines behind; freed by the caller. Takes the document. */
 clv_status clv_format_python(char **out, const char *before, json_t *document, const char *behind, clv_error *err);

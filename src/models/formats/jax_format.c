@@ -180,6 +180,7 @@ static clv_status read_spec(clv_layout *out, const json_t *spec, int rank, const
 {
     clv_subaxis subs[CLV_MAX_RULE_AXES];
     int axis[CLV_MAX_RULE_AXES], n;
+    clv_error why = {0};
     *out = clv_layout_replicated(rank);
     if (!json_is_array(spec) || json_array_size(spec) > (size_t)rank)
         return clv_fail(err, CLV_EFORMAT, "%s: its spec must be a list for at most %d dimensions", name, rank);
@@ -187,7 +188,8 @@ static clv_status read_spec(clv_layout *out, const json_t *spec, int rank, const
         CLV_TRY(read_axes(axis, &n, json_array_get(spec, d), mesh, name, err));
         for (int i = 0; i < n; i++)
             subs[i] = clv_mesh_whole_axis(mesh, axis[i]);
-        CLV_TRY(clv_layout_set_dim(out, mesh, (int)d, subs, n, 1, err));
+        if (clv_layout_set_dim(out, mesh, (int)d, subs, n, 1, &why) != CLV_OK)
+            return clv_fail(err, why.code, "%s: dimension %d: %s", name, (int)d, why.message);
     }
     return CLV_OK;
 }
@@ -338,6 +340,10 @@ clv_status clv_jax_read(clv_axis_rules *out, const clv_mesh *mesh, const json_t 
     CLV_TRY(clv_json_check_object(specs, where, err));
     CLV_TRY(check_names(specs, "specs", model, where, err));
     CLV_TRY(check_names(moments, "optimizer", model, where, err));
+    CLV_TRY(check_names(views, "views", model, where, err));
+    CLV_TRY(clv_format_check_keys(json_object_get(document, "inputs"), "\"inputs\"", "ids", where, err));
+    CLV_TRY(clv_format_check_keys(json_object_get(document, "activations"), "\"activations\"",
+                                  "residual, heads, mlp, logits", where, err));
     CLV_TRY(check_layers(specs, model, err));
     for (int i = 0; i < model->n; i++) {
         const clv_format_tensor *t = &model->tensors[i];

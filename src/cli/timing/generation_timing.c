@@ -1,5 +1,5 @@
 /* generation_timing.c - times prefill and decode of a generator over repetitions. */
-#include "cli/bench/generation_timing.h"
+#include "cli/timing/generation_timing.h"
 
 #include <stdlib.h>
 
