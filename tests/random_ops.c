@@ -409,8 +409,14 @@ static clv_value attention(random_maker *m, clv_value a)
     if (random_chance(m, 3))
         keys = queries;
     clv_value q = random_operand(m, dtype, 4, (int64_t[]){batch, queries, kv_heads * groups, dim});
-    clv_value kv = random_operand(m, dtype, 5, (int64_t[]){batch, keys, 2, kv_heads, dim});
+    const int64_t values = random_chance(m, 3) ? 1 + random_pick(m, 7) : 0; /* of a width of their own */
+    clv_value kv = values
+                       ? random_operand(m, dtype, 4,
+                                        (int64_t[]){batch, keys, kv_heads,
+                                                    dim + values - random_pick(m, 1 + (dim < values ? dim : values))})
+                       : random_operand(m, dtype, 5, (int64_t[]){batch, keys, 2, kv_heads, dim});
     clv_attention_options options = {.size = sizeof options,
+                                     .value_dim = values,
                                      .causal = random_chance(m, 2),
                                      .scale = random_chance(m, 2) ? 0.7 : 0,
                                      .mask = CLV_NONE,

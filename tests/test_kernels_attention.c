@@ -23,7 +23,7 @@ static double uniform(void)
 }
 
 typedef struct shape {
-    int64_t b, sq, sk, h, k, d, group, head_offset, kv_offset, q_offset, window;
+    int64_t b, sq, sk, h, k, d, v, group, head_offset, kv_offset, q_offset, window;
     bool causal, mask, fused, own_offsets;
     double dropout;
 } shape;
@@ -90,6 +90,14 @@ static const shape shapes[] = {
      .causal = true,
      .q_offset = 1111,
      .window = 700},
+    /* values narrower and wider than keys; keys and values of a head side by side */
+    {.b = 2, .sq = 70, .sk = 70, .h = 4, .k = 4, .d = 24, .v = 16, .group = 1, .causal = true},
+    {.b = 1, .sq = 65, .sk = 130, .h = 4, .k = 2, .d = 12, .v = 40, .group = 2, .q_offset = 65, .causal = true},
+    {.b = 2, .sq = 33, .sk = 40, .h = 2, .k = 1, .d = 192, .v = 128, .group = 2, .mask = true},
+    {.b = 1, .sq = 200, .sk = 200, .h = 2, .k = 2, .d = 17, .v = 3, .group = 1, .causal = true, .window = 70},
+    {.b = 2, .sq = 1, .sk = 300, .h = 6, .k = 2, .d = 24, .v = 9, .group = 3, .causal = true, .q_offset = 290},
+    {.b = 1, .sq = 1, .sk = 1200, .h = 20, .k = 1, .d = 20, .v = 36, .group = 20, .mask = true},
+    {.b = 1, .sq = 5, .sk = 70, .h = 2, .k = 1, .d = 576, .v = 512, .group = 2, .causal = true, .q_offset = 65},
     /* nothing at all */
     {.b = 1, .sq = 4, .sk = 0, .h = 2, .k = 2, .d = 8, .group = 1},
     {.b = 1, .sq = 1, .sk = 0, .h = 2, .k = 2, .d = 8, .group = 1},
@@ -103,7 +111,7 @@ static const shape shapes[] = {
 typedef struct problem {
     clv_attention_args args;
     void *q, *kv, *k, *v, *out, *d_out, *dq, *dkv, *dk, *dv;
-    int64_t q_elems, kv_elems;
+    int64_t q_elems, out_elems, kv_elems;
     uint8_t *mask;
     int32_t offsets[3];
 } problem;
@@ -130,6 +138,8 @@ static clv_attention_view dense(void *p, int64_t s, int64_t h, int64_t d)
 
 static clv_attention_view kv_view(const shape *s, void *kv, int which, clv_dtype dtype)
 {
+    if (s->v)
+        return dense(offset(kv, which * s->d, dtype), s->sk, s->k, s->d + s->v);
     if (s->fused)
         return (clv_attention_view){offset(kv, which * s->k * s->d, dtype), s->sk * 2 * s->k * s->d, 2 * s->k * s->d,
                                     s->d};
@@ -140,10 +150,11 @@ static void problem_make(problem *p, const shape *s, clv_dtype dtype)
 {
     memset(p, 0, sizeof *p);
     p->q_elems = s->b * s->sq * s->h * s->d;
-    p->kv_elems = 2 * s->b * s->sk * s->k * s->d;
+    p->out_elems = s->b * s->sq * s->h * (s->v ? s->v : s->d);
+    p->kv_elems = s->b * s->sk * s->k * (s->d + (s->v ? s->v : s->d));
     p->q = buffer(p->q_elems, dtype);
-    p->out = buffer(p->q_elems, dtype);
-    p->d_out = buffer(p->q_elems, dtype);
+    p->out = buffer(p->out_elems, dtype);
+    p->d_out = buffer(p->out_elems, dtype);
     p->dq = buffer(p->q_elems, dtype);
     p->kv = buffer(p->kv_elems, dtype);
     p->dkv = buffer(p->kv_elems, dtype);
@@ -151,8 +162,8 @@ static void problem_make(problem *p, const shape *s, clv_dtype dtype)
     for (int i = 0; i < 3; i++)
         p->offsets[i] = 7 + 64 * i;
     p->args = (clv_attention_args){.q = dense(p->q, s->sq, s->h, s->d),
-                                   .out = dense(p->out, s->sq, s->h, s->d),
-                                   .d_out = dense(p->d_out, s->sq, s->h, s->d),
+                                   .out = dense(p->out, s->sq, s->h, s->v ? s->v : s->d),
+                                   .d_out = dense(p->d_out, s->sq, s->h, s->v ? s->v : s->d),
                                    .dq = dense(p->dq, s->sq, s->h, s->d),
                                    .k = kv_view(s, p->kv, 0, dtype),
                                    .v = kv_view(s, p->kv, 1, dtype),
@@ -166,6 +177,7 @@ static void problem_make(problem *p, const shape *s, clv_dtype dtype)
                                    .heads = s->h,
                                    .kv_heads = s->k,
                                    .head_dim = s->d,
+                                   .value_dim = s->v,
                                    .group = s->group,
                                    .head_offset = s->head_offset,
                                    .kv_offset = s->kv_offset,
@@ -194,10 +206,10 @@ static void problem_free(problem *p)
 static void problem_fill(problem *p)
 {
     clv_dtype dtype = p->args.dtype;
-    for (int64_t i = 0; i < p->q_elems; i++) {
+    for (int64_t i = 0; i < p->q_elems; i++)
         clv_dtype_store(dtype, p->q, i, 3 * uniform());
+    for (int64_t i = 0; i < p->out_elems; i++)
         clv_dtype_store(dtype, p->d_out, i, uniform());
-    }
     for (int64_t i = 0; i < p->kv_elems; i++)
         clv_dtype_store(dtype, p->kv, i, 2 * uniform());
     for (int64_t i = 0; i < p->args.batch * p->args.k_rows; i++)
@@ -210,7 +222,7 @@ static void problem_fill(problem *p)
 static void problem_widen(problem *to, const problem *from)
 {
     clv_dtype_convert(CLV_F64, to->q, from->args.dtype, from->q, from->q_elems);
-    clv_dtype_convert(CLV_F64, to->d_out, from->args.dtype, from->d_out, from->q_elems);
+    clv_dtype_convert(CLV_F64, to->d_out, from->args.dtype, from->d_out, from->out_elems);
     clv_dtype_convert(CLV_F64, to->kv, from->args.dtype, from->kv, from->kv_elems);
     memcpy(to->mask, from->mask, (size_t)(from->args.batch * from->args.k_rows));
 }
@@ -282,7 +294,7 @@ static void check_shape(size_t index, clv_dtype dtype, double dropout)
     problem_widen(&want, &got);
     run_forward(&want);
     run_forward(&got);
-    compare("out", index, dtype, got.out, want.out, got.q_elems, tolerance, floor);
+    compare("out", index, dtype, got.out, want.out, got.out_elems, tolerance, floor);
     compare_lse(index, &got, &want);
     run_backward(&want);
     run_backward(&got);
@@ -320,7 +332,7 @@ static double loss(problem *p)
 {
     double sum = 0;
     run_forward(p);
-    for (int64_t i = 0; i < p->q_elems; i++)
+    for (int64_t i = 0; i < p->out_elems; i++)
         sum += ((double *)p->out)[i] * ((double *)p->d_out)[i];
     return sum;
 }

@@ -10,23 +10,28 @@ typedef struct attention_case {
     int offset; /* -1: none given; OWN: one for each batch row, which is its number */
     int64_t window;
     double dropout;
+    int64_t v, joined; /* width of values, if it is their own, and of what holds them and keys */
 } attention_case;
 
 enum { OWN = 100 };
 
 static const attention_case attention_cases[] = {
-    {2, 5, 5, 4, 4, 4, true, false, -1, 0, 0},   /* MHA */
-    {1, 4, 4, 6, 2, 2, true, true, -1, 0, 0},    /* GQA */
-    {2, 3, 7, 4, 1, 3, false, true, -1, 0, 0},   /* MQA, cross */
-    {1, 2, 8, 6, 3, 4, true, false, 4, 0, 0},    /* chunk of a KV cache */
-    {1, 1, 6, 4, 2, 8, true, false, 3, 0, 0},    /* decode */
-    {1, 3, 4, 12, 6, 2, false, false, -1, 0, 0}, /* more KV heads than blocks, and neither divides 8 */
-    {2, 6, 6, 4, 2, 4, true, false, -1, 3, 0},   /* window */
-    {1, 2, 8, 2, 2, 4, true, true, 5, 4, 0},     /* window over a cache */
-    {3, 2, 6, 2, 1, 4, true, false, OWN, 0, 0},  /* a cache with rows of their own length */
-    {3, 1, 6, 2, 1, 4, true, false, OWN, 2, 0},  /* the same, decoding by a window */
-    {2, 5, 5, 6, 2, 4, true, false, -1, 0, 0.3}, /* dropout */
-    {3, 1, 6, 4, 2, 4, true, true, OWN, 0, 0.5}, /* the same of one row */
+    {2, 5, 5, 4, 4, 4, true, false, -1, 0, 0, 0, 0},   /* MHA */
+    {1, 4, 4, 6, 2, 2, true, true, -1, 0, 0, 0, 0},    /* GQA */
+    {2, 3, 7, 4, 1, 3, false, true, -1, 0, 0, 0, 0},   /* MQA, cross */
+    {1, 2, 8, 6, 3, 4, true, false, 4, 0, 0, 0, 0},    /* chunk of a KV cache */
+    {1, 1, 6, 4, 2, 8, true, false, 3, 0, 0, 0, 0},    /* decode */
+    {1, 3, 4, 12, 6, 2, false, false, -1, 0, 0, 0, 0}, /* more KV heads than blocks, and neither divides 8 */
+    {2, 6, 6, 4, 2, 4, true, false, -1, 3, 0, 0, 0},   /* window */
+    {1, 2, 8, 2, 2, 4, true, true, 5, 4, 0, 0, 0},     /* window over a cache */
+    {3, 2, 6, 2, 1, 4, true, false, OWN, 0, 0, 0, 0},  /* a cache with rows of their own length */
+    {3, 1, 6, 2, 1, 4, true, false, OWN, 2, 0, 0, 0},  /* the same, decoding by a window */
+    {2, 5, 5, 6, 2, 4, true, false, -1, 0, 0.3, 0, 0}, /* dropout */
+    {3, 1, 6, 4, 2, 4, true, true, OWN, 0, 0.5, 0, 0}, /* the same of one row */
+    {2, 5, 5, 4, 4, 6, true, false, -1, 0, 0, 4, 10},  /* narrower values */
+    {1, 4, 6, 6, 3, 2, true, true, 2, 0, 0.3, 5, 7},   /* wider ones, groups, a cache, dropout */
+    {2, 1, 6, 6, 1, 6, true, false, OWN, 0, 0, 4, 6},  /* a latent is key and value */
+    {1, 3, 7, 4, 2, 5, false, true, -1, 0, 0, 4, 7},   /* they overlap */
 };
 enum { ATTENTION_CASES = sizeof attention_cases / sizeof *attention_cases };
 
@@ -43,7 +48,8 @@ static attention_graph attention_of(const attention_case *c, clv_dtype dtype)
 {
     attention_graph a = {.c = c, .graph = new_graph()};
     a.q = input(a.graph, "q", dtype, DIMS(c->b, c->sq, c->h, c->d));
-    a.kv = input(a.graph, "kv", dtype, DIMS(c->b, c->sk, 2, c->k, c->d));
+    a.kv = c->v ? input(a.graph, "kv", dtype, DIMS(c->b, c->sk, c->k, c->joined))
+                : input(a.graph, "kv", dtype, DIMS(c->b, c->sk, 2, c->k, c->d));
     if (c->masked)
         a.mask = input(a.graph, "mask", c->b == 1 ? CLV_BOOL : CLV_U8, DIMS(c->b, c->sk));
     if (c->offset == OWN)
@@ -56,7 +62,8 @@ static attention_graph attention_of(const attention_case *c, clv_dtype dtype)
                                      .offset = a.offset,
                                      .window = c->window,
                                      .dropout = c->dropout,
-                                     .dropout_key = dropout_key};
+                                     .dropout_key = dropout_key,
+                                     .value_dim = c->v};
     if (c->dropout > 0)
         a.step = options.dropout_step = scalar(a.graph, "step", CLV_I32);
     a.out = clv_attention(a.graph, a.q, a.kv, &options);
@@ -90,6 +97,19 @@ static double dropout_factor(const attention_case *c, int64_t at)
     return uniform < (float)(1 - c->dropout) ? 1 / (1 - c->dropout) : 0;
 }
 
+static int64_t value_width(const attention_case *c)
+{
+    return c->v ? c->v : c->d;
+}
+
+/* Where the key (which = 0) or value (1) of a position and KV head begins in kv. */
+static int64_t kv_at(const attention_case *c, int64_t b, int64_t j, int64_t head, int which)
+{
+    if (c->v)
+        return ((b * c->sk + j) * c->k + head) * c->joined + (which ? c->joined - c->v : 0);
+    return ((b * c->sk + j) * 2 * c->k + which * c->k + head) * c->d;
+}
+
 /* One row of one head, as the formula says. */
 static void plain_attention_row(double *out, graph_eval *eval, const attention_graph *a, int64_t b, int64_t i,
                                 int64_t h)
@@ -101,7 +121,7 @@ static void plain_attention_row(double *out, graph_eval *eval, const attention_g
                                          : 0);
     double p[16], sum = 0;
     for (int64_t j = 0; j < c->sk; j++) {
-        int64_t k0 = ((b * c->sk + j) * 2 * c->k + head) * c->d;
+        int64_t k0 = kv_at(c, b, j, head, 0);
         double s = 0;
         for (int64_t d = 0; d < c->d; d++)
             s += graph_eval_get(eval, a->q, q0 + d) * graph_eval_get(eval, a->kv, k0 + d);
@@ -110,10 +130,10 @@ static void plain_attention_row(double *out, graph_eval *eval, const attention_g
         sum += p[j];
         p[j] *= dropout_factor(c, ((b * c->h + h) * c->sq + i) * c->sk + j);
     }
-    for (int64_t d = 0; d < c->d; d++) {
+    for (int64_t d = 0; d < value_width(c); d++) {
         out[d] = 0;
         for (int64_t j = 0; j < c->sk && sum > 0; j++)
-            out[d] += p[j] / sum * graph_eval_get(eval, a->kv, ((b * c->sk + j) * 2 * c->k + c->k + head) * c->d + d);
+            out[d] += p[j] / sum * graph_eval_get(eval, a->kv, kv_at(c, b, j, head, 1) + d);
     }
 }
 
@@ -129,8 +149,8 @@ static void attention_values(void **state)
         for (int64_t row = 0; row < c->b * c->sq * c->h; row++) {
             double want[8];
             plain_attention_row(want, eval, &a, row / (c->sq * c->h), row / c->h % c->sq, row % c->h);
-            for (int64_t d = 0; d < c->d; d++) {
-                double got = graph_eval_get(eval, a.out, row * c->d + d);
+            for (int64_t d = 0; d < value_width(c); d++) {
+                double got = graph_eval_get(eval, a.out, row * value_width(c) + d);
                 if (!(fabs(got - want[d]) <= tolerance(dtype)))
                     fail_msg("case %d, %s, row %lld, %lld: %.12g, expected %.12g", n / DTYPES, clv_dtype_name(dtype),
                              (long long)row, (long long)d, got, want[d]);
@@ -234,9 +254,24 @@ static void attention_refuses(void **state)
         assert_refused(graph, i < 3 ? CLV_EINVAL : CLV_EDTYPE, i < 3 ? "0 <= dropout < 1" : "step is f32[]");
     }
     graph = new_graph();
-    clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 1, 1, 1024)),
-                  input(graph, "kv", CLV_F32, DIMS(1, 1, 2, 1, 1024)), NULL);
-    assert_refused(graph, CLV_ELIMIT, "head_dim of 1024");
+    clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 1, 1, 1025)),
+                  input(graph, "kv", CLV_F32, DIMS(1, 1, 2, 1, 1025)), NULL);
+    assert_refused(graph, CLV_ELIMIT, "head_dim of 1025");
+    static const struct {
+        int64_t value_dim, width;
+        clv_status status;
+        const char *what;
+    } joined[] = {{4, 13, CLV_ESHAPE, "[B,Sk,K,C], with C from the larger of D and the 4 of values to their sum"},
+                  {4, 7, CLV_ESHAPE, "q is f32[1,4,4,8] and kv is f32[1,4,2,7]"},
+                  {-1, 12, CLV_EINVAL, "values of width -1"}};
+    for (size_t i = 0; i < sizeof joined / sizeof *joined; i++) {
+        graph = new_graph();
+        clv_attention(
+            graph, input(graph, "q", CLV_F32, DIMS(1, 4, 4, 8)),
+            input(graph, "kv", CLV_F32, DIMS(1, 4, 2, joined[i].width)),
+            &(clv_attention_options){.size = sizeof(clv_attention_options), .value_dim = joined[i].value_dim});
+        assert_refused(graph, joined[i].status, joined[i].what);
+    }
 }
 
 /* ---- rope ---- */

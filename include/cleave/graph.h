@@ -387,9 +387,12 @@ typedef struct clv_attention_options {
     double dropout;      /**< probability, 0 <= p < 1, of dropping a softmax value, as clv_dropout of [B,H,Sq,Sk] */
     clv_key dropout_key; /**< key of the random numbers of dropout */
     clv_value dropout_step; /**< i32 [] folded into dropout_key; optional */
+    int64_t value_dim;      /**< Dv, the width of values, if kv is [B,Sk,K,C]: of the C elements of a head the first D
+                                 are the key, the last Dv the value (they may overlap, as in a cache of latents); the
+                                 result is [B,Sq,H,Dv]. 0: kv is [B,Sk,2,K,D] */
 } clv_attention_options;
 /** Flash attention: q [B,Sq,H,D], kv [B,Sk,2,K,D] (keys, then values), H a multiple of K -> [B,Sq,H,D].
- *  D is at most 512 (CLV_ELIMIT). options NULL: causal, and the defaults otherwise. */
+ *  D is at most 1024 (CLV_ELIMIT). options NULL: causal, and the defaults otherwise. */
 CLV_API clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_attention_options *options);
 
 /** Rotary embedding: pair i of `dims` is rotated by the angle position * theta^(-2i/dims), optionally scaled for long

@@ -3,13 +3,15 @@
  *   s[i,j] = scale * q[b,i,h,:] . kv[b,j,0,c,:],   c = h / (H / K);   -inf where query i does not see key j
  *   out[b,i,h,:] = sum_j softmax_j(s)[i,j] * kv[b,j,1,c,:],   lse[b,h,i] = log sum_j exp s[i,j]
  *
- *   q [B,Sq,H,D], kv [B,Sk,2,K,D], mask? [B,Sk], offset? [] or [B], step? [] -> out like q, lse f32 [B,H,Sq]
+ *   q [B,Sq,H,D], kv [B,Sk,2,K,D], mask? [B,Sk], offset? [] or [B], step? [] -> out [B,Sq,H,D], lse f32 [B,H,Sq]
+ *   With values of another width Dv, kv is [B,Sk,K,C]: of each head the first D elements are the key, the last Dv the
+ *   value, and they may overlap (a latent is both); out is [B,Sq,H,Dv].
  *   Query i, at position p = offset + i, sees key j unless mask[b,j] == 0, or causal and j > p, or j <= p - window.
  *   With dropout, softmax_j(s) is dropped as clv_dropout drops a tensor [B,H,Sq,Sk] with the key and step: each rank
  *   computes its own part of the mask, and the gradient recomputes it.
  *
- *   factors: b, query rows s, KV heads k and the query heads g of a group pass; H is (k, g). Key rows, the 2 and D are
- *   whole. If there are more blocks than KV heads, the remainder splits g: Q is split further, K and V are replicated;
+ *   factors: b, query rows s, KV heads k and the query heads g of a group pass; H is (k, g). Key rows, the 2, D and C
+ *   are whole. If there are more blocks than KV heads, the remainder splits g: Q is split further, K and V are replicated;
  *   the kernel finds the KV head of each query head by global indices.
  *
  *   gradient: dq, dkv from d_out, q, kv, out, lse; the same factors, with reduce(sum) for s and g, which dkv does not
@@ -28,14 +30,18 @@ typedef struct attention_attrs {
     bool causal;
     double scale;
     int64_t window;
+    int64_t value_dim; /* Dv, of kv [B,Sk,K,C]; 0: kv is [B,Sk,2,K,D] */
     double dropout;
     clv_key dropout_key;
 } attention_attrs;
 
-static const clv_attr attention_fields[] = {
-    CLV_FIELD(BOOL, attention_attrs, causal),     CLV_FIELD(DOUBLE, attention_attrs, scale),
-    CLV_FIELD(INT64, attention_attrs, window),    CLV_FIELD(DOUBLE, attention_attrs, dropout),
-    CLV_FIELD(KEY, attention_attrs, dropout_key), {0}};
+static const clv_attr attention_fields[] = {CLV_FIELD(BOOL, attention_attrs, causal),
+                                            CLV_FIELD(DOUBLE, attention_attrs, scale),
+                                            CLV_FIELD(INT64, attention_attrs, window),
+                                            CLV_FIELD(INT64, attention_attrs, value_dim),
+                                            CLV_FIELD(DOUBLE, attention_attrs, dropout),
+                                            CLV_FIELD(KEY, attention_attrs, dropout_key),
+                                            {0}};
 
 /* Operands of the forward op, and of the gradient. */
 enum { Q, KV, MASK, OFFSET, STEP, FORWARD_IN };
@@ -45,23 +51,49 @@ enum { SHARERS = 4 };
 
 /* ---- types ---- */
 
-static clv_status check_q_kv(const clv_type *q, const clv_type *kv, clv_error *err)
+static int64_t value_dim_of(const clv_op *op)
 {
+    return ((const attention_attrs *)op->attrs)->value_dim;
+}
+
+/* The dimension of kv that has the heads. */
+static int heads_dim(const clv_op *op)
+{
+    return value_dim_of(op) ? 2 : 3;
+}
+
+/* kv [B,Sk,K,C] of values that have a width of their own. */
+static clv_status check_joined(const clv_type *q, const clv_type *kv, int64_t value_dim, clv_error *err)
+{
+    if (q->rank != 4 || kv->rank != 4 || q->shape[0] != kv->shape[0] || value_dim > kv->shape[3] ||
+        q->shape[3] > kv->shape[3] || kv->shape[3] > q->shape[3] + value_dim)
+        return clv_fail(err, CLV_ESHAPE,
+                        "q is %s and kv is %s; [B,Sq,H,D] and [B,Sk,K,C], with C from the larger of D and the %lld of "
+                        "values to their sum, are needed",
+                        clv_type_string(q).text, clv_type_string(kv).text, (long long)value_dim);
+    return CLV_OK;
+}
+
+static clv_status check_q_kv(const clv_op *op, const clv_type *q, const clv_type *kv, clv_error *err)
+{
+    const int64_t value_dim = value_dim_of(op);
     CLV_TRY(clv_check_float("q", q, err));
-    if (q->rank != 4 || kv->rank != 5 || kv->shape[2] != 2 || q->shape[0] != kv->shape[0] ||
-        q->shape[3] != kv->shape[4])
+    if (value_dim)
+        CLV_TRY(check_joined(q, kv, value_dim, err));
+    else if (q->rank != 4 || kv->rank != 5 || kv->shape[2] != 2 || q->shape[0] != kv->shape[0] ||
+             q->shape[3] != kv->shape[4])
         return clv_fail(err, CLV_ESHAPE, "q is %s and kv is %s; [B,Sq,H,D] and [B,Sk,2,K,D] are needed",
                         clv_type_string(q).text, clv_type_string(kv).text);
     if (q->dtype != kv->dtype)
         return clv_fail(err, CLV_EDTYPE, "q is %s and kv is %s; their dtypes must be equal", clv_type_string(q).text,
                         clv_type_string(kv).text);
-    int64_t heads = q->shape[2], kv_heads = kv->shape[3], head_dim = q->shape[3];
+    int64_t heads = q->shape[2], kv_heads = kv->shape[heads_dim(op)], head_dim = q->shape[3];
     if (kv_heads < 1 || heads % kv_heads != 0)
         return clv_fail(err, CLV_ESHAPE, "%lld query heads (q is %s) are not a multiple of %lld KV heads (kv is %s)",
                         (long long)heads, clv_type_string(q).text, (long long)kv_heads, clv_type_string(kv).text);
-    if (head_dim < 1 || head_dim > CLV_ATTENTION_MAX_DIM)
-        return clv_fail(err, CLV_ELIMIT, "a head_dim of %lld; 1 to %d are possible", (long long)head_dim,
-                        CLV_ATTENTION_MAX_DIM);
+    if (head_dim < 1 || head_dim > CLV_ATTENTION_MAX_DIM || value_dim > CLV_ATTENTION_MAX_DIM)
+        return clv_fail(err, CLV_ELIMIT, "a head_dim of %lld; 1 to %d are possible",
+                        (long long)(value_dim > head_dim ? value_dim : head_dim), CLV_ATTENTION_MAX_DIM);
     return CLV_OK;
 }
 
@@ -82,6 +114,13 @@ static clv_status check_options(const clv_op *op, const clv_type *in, int mask, 
     return CLV_OK;
 }
 
+static clv_type out_of(const clv_op *op, const clv_type *q)
+{
+    clv_type out = *q;
+    out.shape[3] = value_dim_of(op) ? value_dim_of(op) : q->shape[3];
+    return out;
+}
+
 static clv_type lse_of(const clv_type *q)
 {
     return (clv_type){.dtype = CLV_F32, .rank = 3, .shape = {q->shape[0], q->shape[2], q->shape[1]}};
@@ -91,18 +130,21 @@ static clv_type lse_of(const clv_type *q)
 
 typedef struct head_factors {
     int b, s, k, g;
+    int kv_dim; /* heads_dim */
 } head_factors;
 
-static head_factors add_factors(clv_rule *rule, const clv_type *q, const clv_type *kv, clv_reduction beyond_kv)
+static head_factors add_factors(clv_rule *rule, const clv_op *op, const clv_type *q, const clv_type *kv,
+                                clv_reduction beyond_kv)
 {
-    head_factors f;
+    const int64_t kv_heads = kv->shape[heads_dim(op)];
+    head_factors f = {.kv_dim = heads_dim(op)};
     f.b = clv_rule_add_factor(rule, q->shape[0], CLV_REDUCTION_NONE);
     f.s = clv_rule_add_factor(rule, q->shape[1], beyond_kv);
-    f.k = clv_rule_add_factor(rule, kv->shape[3], CLV_REDUCTION_NONE);
-    f.g = clv_rule_add_factor(rule, q->shape[2] / kv->shape[3], beyond_kv);
+    f.k = clv_rule_add_factor(rule, kv_heads, CLV_REDUCTION_NONE);
+    f.g = clv_rule_add_factor(rule, q->shape[2] / kv_heads, beyond_kv);
     clv_rule_name_factor(rule, f.b, "batch");
     clv_rule_name_factor(rule, f.s, "sequence");
-    clv_rule_name_factor(rule, f.k, q->shape[2] == kv->shape[3] ? "heads" : "KV heads");
+    clv_rule_name_factor(rule, f.k, q->shape[2] == kv_heads ? "heads" : "KV heads");
     clv_rule_name_factor(rule, f.g, "query groups");
     clv_rule_replicate_remainder(rule, f.k, f.g);
     return f;
@@ -122,7 +164,7 @@ static void like_q(add_dim_fn *add, clv_rule *rule, int i, head_factors f)
 static void like_kv(add_dim_fn *add, clv_rule *rule, int i, head_factors f)
 {
     add(rule, i, 0, f.b);
-    add(rule, i, 3, f.k);
+    add(rule, i, f.kv_dim, f.k);
 }
 
 /* An offset [B]; an offset [] has no dimension. */
@@ -150,8 +192,9 @@ static clv_attention_args sizes_of(const clv_op *op, const int64_t *q, const int
                                 .q_rows = q[1],
                                 .k_rows = kv[1],
                                 .heads = q[2],
-                                .kv_heads = kv[3],
+                                .kv_heads = kv[heads_dim(op)],
                                 .head_dim = q[3],
+                                .value_dim = attrs->value_dim,
                                 .dtype = dtype,
                                 .workspace_slots = SHARERS};
 }
@@ -163,8 +206,14 @@ static clv_attention_view view_of_q(const clv_view *q)
 }
 
 /* which: 0 keys, 1 values */
-static clv_attention_view view_of_kv(const clv_view *kv, int which)
+static clv_attention_view view_of_kv(const clv_op *op, const clv_view *kv, int which)
 {
+    if (value_dim_of(op)) {
+        const int64_t width = kv->shape[3], row = kv->shape[2] * width;
+        const int64_t begin = which ? width - value_dim_of(op) : 0;
+        return (clv_attention_view){(char *)kv->data + (size_t)begin * clv_dtype_size(kv->dtype), kv->shape[1] * row,
+                                    row, width};
+    }
     int64_t half = kv->shape[3] * kv->shape[4];
     return (clv_attention_view){(char *)kv->data + (size_t)(which * half) * clv_dtype_size(kv->dtype),
                                 kv->shape[1] * 2 * half, 2 * half, kv->shape[4]};
@@ -196,12 +245,12 @@ static clv_attention_args args_of(const clv_call *call, const clv_view *q, const
     args.threads = threads < SHARERS ? threads : SHARERS;
     args.work = clv_call_task_pool_member(call);
     args.q = view_of_q(q);
-    args.k = view_of_kv(kv, 0);
-    args.v = view_of_kv(kv, 1);
+    args.k = view_of_kv(call->op, kv, 0);
+    args.v = view_of_kv(call->op, kv, 1);
     args.key_mask = optional(call, mask);
-    args.group = q->global[2] / kv->global[3];
+    args.group = q->global[2] / kv->global[heads_dim(call->op)];
     args.head_offset = q->lo[2];
-    args.kv_offset = kv->lo[3];
+    args.kv_offset = kv->lo[heads_dim(call->op)];
     bool by_row = offset && call->in[mask + 1].rank == 1;
     args.q_offset = q->lo[1] + (offset && !by_row ? *offset : 0);
     args.offsets = by_row ? offset : NULL;
@@ -236,17 +285,20 @@ static double forward_flops(const clv_op *op, const clv_type *q, const clv_type 
         seen = (keys_below(all, window) - keys_below(all - rows, window)) / rows;
     else if (window > 0 && window < all)
         seen -= (all - window) * (all - window) / (2 * all);
-    return 4.0 * (double)clv_type_elems(q) * seen;
+    const double rows = (double)(q->shape[0] * q->shape[1] * q->shape[2]);
+    return 2.0 * rows * (double)(q->shape[3] + out_of(op, q).shape[3]) * seen;
 }
 
 /* ---- attention_gradient: d_out, q, kv, out, lse, mask?, offset?, step? -> dq, dkv ---- */
 
 static clv_status gradient_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    CLV_TRY(check_q_kv(&in[GQ], &in[GKV], err));
-    clv_type lse = lse_of(&in[GQ]);
-    CLV_TRY(clv_check_same_shape("d_out", &in[D_OUT], "q", &in[GQ], err));
-    CLV_TRY(clv_check_same_shape("out", &in[GOUT], "q", &in[GQ], err));
+    CLV_TRY(check_q_kv(op, &in[GQ], &in[GKV], err));
+    if (value_dim_of(op) && in[GKV].shape[3] < in[GQ].shape[3] + value_dim_of(op))
+        return clv_fail(err, CLV_ESHAPE, "kv is %s: keys and values overlap", clv_type_string(&in[GKV]).text);
+    const clv_type like_out = out_of(op, &in[GQ]), lse = lse_of(&in[GQ]);
+    CLV_TRY(clv_check_same_shape("d_out", &in[D_OUT], "[B,Sq,H,D] of values", &like_out, err));
+    CLV_TRY(clv_check_same_shape("out", &in[GOUT], "[B,Sq,H,D] of values", &like_out, err));
     CLV_TRY(clv_check_same_shape("lse", &in[GLSE], "[B,H,Sq] of q", &lse, err));
     CLV_TRY(check_options(op, in, GMASK, &in[GKV], err));
     out[0] = in[GQ];
@@ -256,7 +308,7 @@ static clv_status gradient_shape(const clv_op *op, const clv_type *in, clv_type 
 
 static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    head_factors f = add_factors(rule, &in[GQ], &in[GKV], CLV_REDUCTION_SUM);
+    head_factors f = add_factors(rule, op, &in[GQ], &in[GKV], CLV_REDUCTION_SUM);
     like_q(clv_rule_operand_dim, rule, D_OUT, f);
     like_q(clv_rule_operand_dim, rule, GQ, f);
     like_kv(clv_rule_operand_dim, rule, GKV, f);
@@ -292,8 +344,8 @@ static clv_status gradient_run(const clv_call *call, clv_error *err)
     args.lse = call->in[GLSE].data;
     args.d_out = view_of_q(&call->in[D_OUT]);
     args.dq = view_of_q(&call->out[0]);
-    args.dk = view_of_kv(&call->out[1], 0);
-    args.dv = view_of_kv(&call->out[1], 1);
+    args.dk = view_of_kv(call->op, &call->out[1], 0);
+    args.dv = view_of_kv(call->op, &call->out[1], 1);
     return clv_attention_backward(&args, err);
 }
 
@@ -315,16 +367,16 @@ const clv_op_def clv_op_attention_gradient = {
 
 static clv_status attention_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    CLV_TRY(check_q_kv(&in[Q], &in[KV], err));
+    CLV_TRY(check_q_kv(op, &in[Q], &in[KV], err));
     CLV_TRY(check_options(op, in, MASK, &in[KV], err));
-    out[0] = in[Q];
+    out[0] = out_of(op, &in[Q]);
     out[1] = lse_of(&in[Q]);
     return CLV_OK;
 }
 
 static void attention_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    head_factors f = add_factors(rule, &in[Q], &in[KV], CLV_REDUCTION_NONE);
+    head_factors f = add_factors(rule, op, &in[Q], &in[KV], CLV_REDUCTION_NONE);
     like_q(clv_rule_operand_dim, rule, Q, f);
     like_kv(clv_rule_operand_dim, rule, KV, f);
     if (clv_valid(clv_op_operand(op, MASK)))
@@ -353,6 +405,32 @@ static clv_status attention_run(const clv_call *call, clv_error *err)
     return clv_attention_forward(&args, err);
 }
 
+/* kv [B,Sk,K,C] with keys and values apart where they overlap: [B,Sk,K,D+Dv]. */
+static clv_value separated(clv_graph *graph, clv_value kv, int64_t head_dim, int64_t value_dim)
+{
+    const clv_type type = clv_graph_type(graph, kv);
+    int64_t begin[4] = {0}, end[4];
+    memcpy(end, type.shape, sizeof end);
+    end[3] = head_dim;
+    const clv_value keys = clv_slice(graph, kv, begin, end);
+    begin[3] = type.shape[3] - value_dim;
+    const clv_value parts[] = {keys, clv_slice(graph, kv, begin, type.shape)};
+    return clv_concat(graph, parts, 2, 3);
+}
+
+/* The gradient of kv from that of `separated`. */
+static clv_value joined(clv_graph *graph, clv_value d, const clv_type *kv, int64_t head_dim, int64_t value_dim)
+{
+    const int64_t zeros[4] = {0}, behind[4] = {0, 0, 0, kv->shape[3] - head_dim};
+    const int64_t before[4] = {0, 0, 0, kv->shape[3] - value_dim}, values[4] = {0, 0, 0, head_dim};
+    const clv_type type = clv_graph_type(graph, d);
+    int64_t keys[4];
+    memcpy(keys, type.shape, sizeof keys);
+    keys[3] = head_dim;
+    return clv_add(graph, clv_pad(graph, clv_slice(graph, d, zeros, keys), zeros, behind),
+                   clv_pad(graph, clv_slice(graph, d, values, type.shape), before, zeros));
+}
+
 static void attention_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
     clv_value in[BACKWARD_IN] = {d_out[0],
@@ -363,10 +441,16 @@ static void attention_gradient(clv_graph *graph, const clv_op *op, const clv_val
                                  clv_op_operand(op, MASK),
                                  clv_op_operand(op, OFFSET),
                                  clv_op_operand(op, STEP)};
+    const attention_attrs attrs = *(const attention_attrs *)op->attrs;
+    const int n_in = GMASK + op->n_in - MASK;
+    const int64_t head_dim = clv_graph_type(graph, in[GQ]).shape[3];
+    const clv_type kv = clv_graph_type(graph, in[GKV]);
+    const bool overlap = attrs.value_dim && kv.shape[3] < head_dim + attrs.value_dim;
     clv_value out[CLV_MAX_OUT];
-    clv_graph_emit(graph, &clv_op_attention_gradient, op->attrs, in, GMASK + op->n_in - MASK, out);
+    in[GKV] = overlap ? separated(graph, in[GKV], head_dim, attrs.value_dim) : in[GKV];
+    clv_graph_emit(graph, &clv_op_attention_gradient, &attrs, in, n_in, out);
     d_in[Q] = out[0];
-    d_in[KV] = out[1];
+    d_in[KV] = overlap ? joined(graph, out[1], &kv, head_dim, attrs.value_dim) : out[1];
 }
 
 const clv_op_def clv_op_attention = {
@@ -396,6 +480,7 @@ clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_a
     attrs.causal = given.causal;
     attrs.scale = given.scale;
     attrs.window = given.window;
+    attrs.value_dim = given.value_dim;
     if (given.scale == 0 && type.rank == 4 && type.shape[3] > 0)
         attrs.scale = 1 / sqrt((double)type.shape[3]);
     if (!isfinite(given.scale))
@@ -406,6 +491,9 @@ clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_a
     if (given.window < 0)
         return clv_graph_fail(graph, CLV_EINVAL, "clv_attention: a window of %lld; 0 (none) or more is needed",
                               (long long)given.window);
+    if (given.value_dim < 0)
+        return clv_graph_fail(graph, CLV_EINVAL, "clv_attention: values of width %lld; 0 (that of keys) or more",
+                              (long long)given.value_dim);
     clv_value in[FORWARD_IN] = {q, kv, given.mask, given.offset}, out[CLV_MAX_OUT];
     if (given.dropout > 0) {
         attrs.dropout = given.dropout;

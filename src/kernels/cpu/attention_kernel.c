@@ -23,7 +23,7 @@ static bool decodes(const clv_attention_args *a)
 /* Floats for decoding, without the sums of parts. */
 static int64_t decode_floats(const clv_attention_args *a)
 {
-    return (CLV_ATTENTION_HEADS + KEYS) * clv_attention_pad_to_vector(a->head_dim) +
+    return (CLV_ATTENTION_HEADS + KEYS) * clv_attention_pad_to_vector(clv_attention_widest(a)) +
            CLV_ATTENTION_HEADS * CLV_ATTENTION_CHUNK;
 }
 
@@ -31,10 +31,11 @@ static int64_t decode_floats(const clv_attention_args *a)
  * isa/attention_simd.c and isa/attention_bf16.c need, so that plans are the same on every CPU. */
 static int64_t forward_floats(const clv_attention_args *a)
 {
-    int64_t width = clv_attention_pad_to_vector(a->head_dim), tiled = clv_attention_pad_to_tile(a->head_dim);
+    int64_t width = clv_attention_pad_to_vector(clv_attention_widest(a)),
+            tiled = clv_attention_pad_to_tile(clv_attention_widest(a));
     int64_t k_rows = (a->k_rows + KEYS - 1) / KEYS * KEYS;
     if (decodes(a))
-        return decode_floats(a) + CLV_ATTENTION_PARTS * clv_attention_decode_split_floats(a->head_dim);
+        return decode_floats(a) + CLV_ATTENTION_PARTS * clv_attention_decode_split_floats(clv_attention_widest(a));
     int64_t both = KEYS * ROWS + 2 * ROWS;
     int64_t floats =
         2 * KEYS * width + KEYS * ROWS + clv_attention_blocks_per_key_pass(a) * (2 * width * ROWS + 2 * ROWS);
@@ -43,7 +44,8 @@ static int64_t forward_floats(const clv_attention_args *a)
 
 static int64_t backward_floats(const clv_attention_args *a)
 {
-    int64_t width = clv_attention_pad_to_vector(a->head_dim), tiled = clv_attention_pad_to_tile(a->head_dim);
+    int64_t width = clv_attention_pad_to_vector(clv_attention_widest(a)),
+            tiled = clv_attention_pad_to_tile(clv_attention_widest(a));
     int64_t k_rows = (a->k_rows + KEYS - 1) / KEYS * KEYS, both = 2 * KEYS * ROWS + 2 * ROWS;
     int64_t floats = 2 * KEYS * width + 2 * KEYS * ROWS + 2 * a->k_rows * width +
                      clv_attention_blocks_per_key_pass(a) * (5 * ROWS * width + 2 * ROWS);
@@ -93,6 +95,9 @@ static clv_status check(const clv_attention_args *a, clv_error *err)
         return clv_fail(err, CLV_EINVAL, "attention: an extent is negative");
     if (a->head_dim < 1 || a->head_dim > CLV_ATTENTION_MAX_DIM)
         return clv_fail(err, CLV_EINVAL, "attention: head_dim %lld is not in 1..%d", (long long)a->head_dim,
+                        CLV_ATTENTION_MAX_DIM);
+    if (a->value_dim < 0 || a->value_dim > CLV_ATTENTION_MAX_DIM)
+        return clv_fail(err, CLV_EINVAL, "attention: value_dim %lld is not in 0..%d", (long long)a->value_dim,
                         CLV_ATTENTION_MAX_DIM);
     if (!(a->dropout >= 0 && a->dropout < 1))
         return clv_fail(err, CLV_EINVAL, "attention: a dropout of %g is not in [0, 1)", a->dropout);
@@ -154,7 +159,7 @@ static void run_tasks(pass p)
     const double longest = 5e8;
     p.strides = clv_min_i64(p.tasks, MOST);
     if (team(p.a) == 1) {
-        const double multiplies = (double)p.products * (double)p.a->k_rows * (double)p.a->head_dim;
+        const double multiplies = (double)p.products * (double)p.a->k_rows * (double)clv_attention_widest(p.a);
         const clv_task_pool_member work = multiplies <= longest ? p.a->work : (clv_task_pool_member){0};
         clv_task_pool_run(work, slots(p.a), run_stride, &p, (int)p.strides);
         return;
@@ -318,11 +323,11 @@ static int64_t at(const clv_attention_view *view, int64_t b, int64_t s, int64_t 
     return b * view->batch_stride + s * view->row_stride + h * view->head_stride;
 }
 
-/* The dot product of two rows of D elements. */
-static double dot(const clv_attention_args *a, const void *x, int64_t i, const void *y, int64_t j)
+/* The dot product of two rows of n elements. */
+static double dot(const clv_attention_args *a, int64_t n, const void *x, int64_t i, const void *y, int64_t j)
 {
     double sum = 0;
-    for (int64_t d = 0; d < a->head_dim; d++)
+    for (int64_t d = 0; d < n; d++)
         sum += clv_dtype_load(a->dtype, x, i + d) * clv_dtype_load(a->dtype, y, j + d);
     return sum;
 }
@@ -338,7 +343,7 @@ static bool visible(const clv_attention_args *a, int64_t b, int64_t i, int64_t j
 
 static double score(const clv_attention_args *a, int64_t b, int64_t h, int64_t c, int64_t i, int64_t j)
 {
-    return (double)a->scale * dot(a, a->q.data, at(&a->q, b, i, h), a->k.data, at(&a->k, b, j, c));
+    return (double)a->scale * dot(a, a->head_dim, a->q.data, at(&a->q, b, i, h), a->k.data, at(&a->k, b, j, c));
 }
 
 /* log(sum_j exp(score)) over visible keys; -inf if there are none, NaN if a score is NaN or the largest is infinite.
@@ -388,10 +393,10 @@ static void reference_row(const clv_attention_args *a, int64_t b, int64_t h, int
         if (!visible(a, b, i, j))
             continue;
         double p = probability(a, b, h, c, i, j, lse) * dropout_factor(a, b, h, i, j);
-        for (int64_t d = 0; d < a->head_dim; d++)
+        for (int64_t d = 0; d < clv_attention_value_dim(a); d++)
             out[d] += p * clv_dtype_load(a->dtype, a->v.data, at(&a->v, b, j, c) + d);
     }
-    for (int64_t d = 0; d < a->head_dim; d++)
+    for (int64_t d = 0; d < clv_attention_value_dim(a); d++)
         clv_dtype_store(a->dtype, a->out.data, at(&a->out, b, i, h) + d, out[d]);
     if (a->lse)
         a->lse[(b * a->heads + h) * a->q_rows + i] = (float)lse;
@@ -409,7 +414,9 @@ void clv_attention_forward_reference(const clv_attention_args *a)
 static double reference_dp(const clv_attention_args *a, int64_t b, int64_t h, int64_t c, int64_t i, int64_t j)
 {
     double factor = dropout_factor(a, b, h, i, j);
-    return factor == 0 ? 0 : factor * dot(a, a->d_out.data, at(&a->d_out, b, i, h), a->v.data, at(&a->v, b, j, c));
+    return factor == 0 ? 0
+                       : factor * dot(a, clv_attention_value_dim(a), a->d_out.data, at(&a->d_out, b, i, h), a->v.data,
+                                      at(&a->v, b, j, c));
 }
 
 /* lse and delta of a row, delta = sum_j p dP; then dq = scale * sum_j p (dP - delta) k. */
@@ -449,15 +456,15 @@ static void reference_dkv(const clv_attention_args *a, int64_t b, int64_t c, int
             const double *term = terms + 2 * ((b * a->heads + h) * a->q_rows + i);
             double p = probability(a, b, h, c, i, j, term[0]);
             double dp = reference_dp(a, b, h, c, i, j), factor = dropout_factor(a, b, h, i, j);
-            for (int64_t d = 0; d < a->head_dim; d++) {
+            for (int64_t d = 0; d < a->head_dim; d++)
                 dk[d] += a->scale * p * (dp - term[1]) * clv_dtype_load(a->dtype, a->q.data, at(&a->q, b, i, h) + d);
+            for (int64_t d = 0; d < clv_attention_value_dim(a); d++)
                 dv[d] += factor * p * clv_dtype_load(a->dtype, a->d_out.data, at(&a->d_out, b, i, h) + d);
-            }
         }
-    for (int64_t d = 0; d < a->head_dim; d++) {
+    for (int64_t d = 0; d < a->head_dim; d++)
         clv_dtype_store(a->dtype, a->dk.data, at(&a->dk, b, j, c) + d, dk[d]);
+    for (int64_t d = 0; d < clv_attention_value_dim(a); d++)
         clv_dtype_store(a->dtype, a->dv.data, at(&a->dv, b, j, c) + d, dv[d]);
-    }
 }
 
 void clv_attention_backward_reference(const clv_attention_args *a)

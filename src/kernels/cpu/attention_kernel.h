@@ -1,8 +1,9 @@
 /* attention_kernel.h - flash attention (GQA, causal, sliding window, dropout), forward and backward.
  *
- *   s[i,j] = scale * sum_d q[b,i,h,d] * k[b,j,c,d]      c = (head_offset + h) / group - kv_offset
+ *   s[i,j] = scale * sum_d q[b,i,h,d] * k[b,j,c,d]      d < D, c = (head_offset + h) / group - kv_offset
  *   s[i,j] = -inf where key j is not visible to query i
  *   lse[b,h,i] = log(sum_j exp(s[i,j]));   p[i,j] = exp(s[i,j] - lse);   out[b,i,h,:] = sum_j p[i,j] * v[b,j,c,:]
+ *   v, out and their gradients have heads of Dv elements.
  *
  * With dropout, out[i] = sum_j z[i,j] * p[i,j] * v[j], where z is 1 / (1 - dropout), or 0 for the pairs whose uniform
  * random number is not below 1 - dropout. The number is that of dropout_key and the flat index of [b,h,i,j] in the
@@ -45,7 +46,7 @@
 enum {
     CLV_ATTENTION_ROWS = 64,    /* query rows a block */
     CLV_ATTENTION_KEYS = 64,    /* key rows a block */
-    CLV_ATTENTION_MAX_DIM = 512 /* largest D */
+    CLV_ATTENTION_MAX_DIM = 1024 /* largest D and Dv */
 };
 
 /* Element (b, s, h, d) lies at data[b * batch_stride + s * row_stride + h * head_stride + d]; strides in elements.
@@ -58,17 +59,18 @@ typedef struct clv_attention_view {
 
 typedef struct clv_attention_args {
     clv_attention_view q;      /* [B, Sq, H, D]                                                          */
-    clv_attention_view k, v;   /* [B, Sk, K, D]                                                          */
-    clv_attention_view out;    /* [B, Sq, H, D] forward: written; backward: read                         */
+    clv_attention_view k, v;   /* [B, Sk, K, D], [B, Sk, K, Dv]                                          */
+    clv_attention_view out;    /* [B, Sq, H, Dv] forward: written; backward: read                        */
     float *lse;                /* [B, H, Sq] dense; forward: written (NULL to discard); backward: read   */
-    clv_attention_view d_out;  /* [B, Sq, H, D] backward only: read                                      */
+    clv_attention_view d_out;  /* [B, Sq, H, Dv] backward only: read                                     */
     clv_attention_view dq;     /* [B, Sq, H, D] backward only: written                                   */
-    clv_attention_view dk, dv; /* [B, Sk, K, D] backward only: written, zero for heads that no query reads */
+    clv_attention_view dk, dv; /* like k, v: backward only: written, zero for heads that no query reads  */
     const uint8_t *key_mask;   /* [B, Sk] 1 = attend; NULL: all                                          */
     int64_t batch;             /* B  >= 0                                                                */
     int64_t q_rows, k_rows;    /* Sq, Sk >= 0                                                            */
     int64_t heads, kv_heads;   /* H, K >= 0: local heads                                            */
     int64_t head_dim;          /* D  1..CLV_ATTENTION_MAX_DIM                                            */
+    int64_t value_dim;         /* Dv 1..CLV_ATTENTION_MAX_DIM; 0: D                                      */
     int64_t group;             /* query heads a KV head, >= 1                                            */
     int64_t head_offset;       /* global index of local query head 0 */
     int64_t kv_offset;         /* global index of local KV head 0 */

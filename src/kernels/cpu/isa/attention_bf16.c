@@ -11,7 +11,7 @@
  * Along D and rows, pairs are neighbours (2i, 2i + 1). Along keys they are (j, j + 16) within each 32, because V and K
  * are transposed in blocks of 16 words; the columns of V^T and K^T are in the same order.
  *
- * Extents are padded with zeros to multiples of 32: D to W, keys and rows within their blocks. A zero (or the second
+ * Extents are padded with zeros to multiples of 32: D to W (of values: Dv to Wv), keys and rows within their blocks. A zero (or the second
  * part of p, which may be 0 or negative) does not keep NaN and infinity out of a sum: if k or v contain any,
  * isa/attention_simd.c computes the forward pass, and backward those blocks that contain them and hide or pad pairs.
  */
@@ -31,29 +31,29 @@ static const float LOG2_E = 1.44269504088896341f, LN_2 = 0.69314718055994531f;
 /* ----------------------------------------------------------------------------------------------- layouts */
 
 /* Prefetches row s if it is below `end`: rows of one head are too far apart for the hardware prefetcher. */
-CLV_INLINE void fetch_row(const clv_attention_args *a, const clv_attention_view *view, int64_t b, int64_t s,
-                          int64_t end, int64_t h)
+CLV_INLINE void fetch_row(const clv_attention_args *a, const clv_attention_view *view, int64_t dim, int64_t b,
+                          int64_t s, int64_t end, int64_t h)
 {
     if (s >= end)
         return;
     const char *row = element(a, view, b, s, h);
-    for (int64_t d = 0; d < a->head_dim; d += 32)
+    for (int64_t d = 0; d < dim; d += 32)
         __builtin_prefetch(row + 2 * d, 0, 2);
 }
 
-/* block [padded, W] = rows [s, s + rows) of head h, zeros around them. As each is read, the one ROWS behind it is
+/* block [padded, dim padded] = rows [s, s + rows) of head h, zeros around them. As each is read, the one ROWS behind it is
  * fetched, if it is below `end`. Whether all are neither NaN nor infinite. */
-static bool load_rows(uint16_t *block, const clv_attention_args *a, const clv_attention_view *view, int64_t b,
-                      int64_t s, int64_t end, int64_t h, int64_t rows, int64_t padded)
+static bool load_rows(uint16_t *block, const clv_attention_args *a, const clv_attention_view *view, int64_t dim,
+                      int64_t b, int64_t s, int64_t end, int64_t h, int64_t rows, int64_t padded)
 {
     const __m512i exponent = _mm512_set1_epi16(0x7f80);
-    int64_t width = clv_attention_pad_to_tile(a->head_dim);
+    int64_t width = clv_attention_pad_to_tile(dim);
     __mmask32 bad = 0;
     for (int64_t i = 0; i < rows; i++) {
         const char *row = element(a, view, b, s + i, h);
-        fetch_row(a, view, b, s + i + ROWS, end, h);
+        fetch_row(a, view, dim, b, s + i + ROWS, end, h);
         for (int64_t d = 0; d < width; d += 32) {
-            int64_t left = a->head_dim - d;
+            int64_t left = dim - d;
             __mmask32 there = left >= 32 ? ~(__mmask32)0 : ((__mmask32)1 << left) - 1;
             __m512i x = _mm512_maskz_loadu_epi16(there, row + 2 * d);
             bad |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(x, exponent), exponent);
@@ -193,17 +193,17 @@ CLV_INLINE vf power(vf x)
 /* ----------------------------------------------------------------------------------------------- forward */
 
 typedef struct forward_space {
-    uint16_t *rows; /* [ROWS, W] q or v as they are; with qt the result [ROWS, W] in f32         */
+    uint16_t *rows; /* [ROWS, W] q or v as they are; with qt the result [ROWS, Wv] in f32        */
     uint32_t *qt;   /* [W/2, ROWS] words of Q^T                                                  */
-    float *ot;      /* [W, ROWS] sum of p * v                                                    */
+    float *ot;      /* [Wv, ROWS] sum of p * v                                                   */
     float *st;      /* [KEYS, ROWS] scores, then P^T as words of bf16 in two parts              */
     float *max;     /* [ROWS] of the scores so far, times scale and log2(e)                      */
     float *sum;     /* [ROWS] of 2^(score - max)                                                 */
     uint16_t *k;    /* [Sk, W] k as it is                                                        */
-    uint16_t *vt;   /* [W, Sk] V^T                                                               */
+    uint16_t *vt;   /* [Wv, Sk] V^T                                                              */
 } forward_space;
 
-/* k_rows: a multiple of KEYS. */
+/* width: the larger of W and Wv; k_rows: a multiple of KEYS. */
 static forward_space forward_layout(float *at, int64_t width, int64_t k_rows)
 {
     forward_space w;
@@ -287,7 +287,7 @@ static void softmax_step(const forward_space *w, float by, const part *of, int64
 static void forward_end(const forward_space *w, const clv_attention_args *a, int64_t b, int64_t h, int64_t row,
                         int64_t rows)
 {
-    int64_t width = clv_attention_pad_to_tile(a->head_dim);
+    int64_t dim = clv_attention_value_dim(a), width = clv_attention_pad_to_tile(dim);
     float *out = (float *)w->rows;
     for (int64_t i = 0; i < rows; i++) {
         w->sum[i] = sum_of(w->sum[i], a, b, row + i);
@@ -299,7 +299,7 @@ static void forward_end(const forward_space *w, const clv_attention_args *a, int
         for (int64_t l = 0; l < ROWS; l += VF_LANES)
             vf_store(w->ot + d * ROWS + l, vf_mul(vf_load(w->ot + d * ROWS + l), vf_load(w->sum + l)));
     turn_words((uint32_t *)out, width, (const uint32_t *)w->ot, ROWS, width, ROWS);
-    rows_store(CLV_BF16, element(a, &a->out, b, row, h), a->out.row_stride, out, width, rows, a->head_dim, 1.0f);
+    rows_store(CLV_BF16, element(a, &a->out, b, row, h), a->out.row_stride, out, width, rows, dim, 1.0f);
 }
 
 /* out and lse of the block of rows from `row` on; w.k and w.vt hold keys from `first` on. */
@@ -309,13 +309,14 @@ static void forward_block(const forward_space *w, const clv_attention_args *a, i
     pairs x;
     drops dropped;
     int64_t width = clv_attention_pad_to_tile(a->head_dim);
+    int64_t of_values = clv_attention_pad_to_tile(clv_attention_value_dim(a));
     int64_t rows = min_of(ROWS, a->q_rows - row), lanes = round_up(rows, BF16_BLOCK);
     int64_t keys = clv_attention_visible_keys(a, b, row + rows);
 
-    load_rows(w->rows, a, &a->q, b, row, a->q_rows, h, rows, lanes);
+    load_rows(w->rows, a, &a->q, a->head_dim, b, row, a->q_rows, h, rows, lanes);
     turn_words(w->qt, ROWS, (const uint32_t *)w->rows, width / 2, lanes, width / 2);
     dropout_begin(&dropped, a, b, h, row);
-    memset(w->ot, 0, (size_t)(width * ROWS) * sizeof *w->ot);
+    memset(w->ot, 0, (size_t)(of_values * ROWS) * sizeof *w->ot);
     for (int64_t i = 0; i < ROWS; i++) {
         w->max[i] = -INFINITY;
         w->sum[i] = 0.0f;
@@ -330,9 +331,9 @@ static void forward_block(const forward_space *w, const clv_attention_args *a, i
                          p->lanes, width, 1, false);
         hide_and_pad(w->st, -INFINITY, &x, padded);
         for (const part *p = parts; p < parts + n; p++) {
-            softmax_step(w, (float)a->scale * LOG2_E, p, width, &dropped, key);
+            softmax_step(w, (float)a->scale * LOG2_E, p, of_values, &dropped, key);
             bf16_product(w->ot + p->lane, ROWS, w->vt + (key - first), k_rows, (const uint32_t *)w->st + p->lane, ROWS,
-                         width, p->lanes, 2 * p->keys, 2, true);
+                         of_values, p->lanes, 2 * p->keys, 2, true);
         }
     }
     forward_end(w, a, b, h, row, rows);
@@ -342,15 +343,16 @@ bool clv_attention_try_forward_bf16(const clv_attention_args *a, float *workspac
                                     int64_t end)
 {
     int64_t width = clv_attention_pad_to_tile(a->head_dim), k_rows = round_up(a->k_rows, KEYS);
+    int64_t value_dim = clv_attention_value_dim(a), of_values = clv_attention_pad_to_tile(value_dim);
     int64_t first = clv_attention_first_key(a, b, row), seen = clv_attention_visible_keys(a, b, end);
     int64_t c = (a->head_offset + h) / a->group - a->kv_offset;
-    forward_space w = forward_layout(workspace, width, k_rows);
+    forward_space w = forward_layout(workspace, clv_attention_pad_to_tile(clv_attention_widest(a)), k_rows);
     bool finite = true;
     for (int64_t key = first; key < seen; key += KEYS) {
         int64_t n = min_of(KEYS, seen - key);
-        finite = load_rows(w.k + (key - first) * width, a, &a->k, b, key, seen, c, n, KEYS) && finite;
-        finite = load_rows(w.rows, a, &a->v, b, key, seen, c, n, KEYS) && finite;
-        turn_keys(w.vt + (key - first), k_rows, w.rows, KEYS, width);
+        finite = load_rows(w.k + (key - first) * width, a, &a->k, a->head_dim, b, key, seen, c, n, KEYS) && finite;
+        finite = load_rows(w.rows, a, &a->v, value_dim, b, key, seen, c, n, KEYS) && finite;
+        turn_keys(w.vt + (key - first), k_rows, w.rows, KEYS, of_values);
     }
     if (!finite)
         return false;
@@ -365,18 +367,18 @@ bool clv_attention_try_forward_bf16(const clv_attention_args *a, float *workspac
 
 typedef struct backward_space {
     uint16_t *rows;      /* [ROWS, W] q or d_out as they are; with qt the result [ROWS, W] in f32  */
-    uint32_t *qt, *dot;  /* [W/2, ROWS] words of Q^T and dO^T                                      */
-    uint32_t *q, *d_out; /* [ROWS/2, W] words of Q and dO                                          */
+    uint32_t *qt, *dot;  /* [W/2, ROWS] words of Q^T, [Wv/2, ROWS] of dO^T                         */
+    uint32_t *q, *d_out; /* [ROWS/2, W] words of Q, [ROWS/2, Wv] of dO                             */
     float *dqt;          /* [W, ROWS]                                                              */
     float *st, *dst;     /* [KEYS, ROWS] scores and dP^T, then P^T and dS^T in bf16                */
     uint32_t *ds;        /* [KEYS/2, ROWS] words of dS^T                                           */
     float *lse, *delta;  /* [ROWS] lse times log2(e)                                               */
-    uint16_t *k, *v;     /* [Sk, W] as they are                                                    */
+    uint16_t *k, *v;     /* [Sk, W], [Sk, Wv] as they are                                          */
     uint16_t *kt;        /* [W, Sk] K^T                                                            */
-    float *dk, *dv;      /* [Sk, W]                                                                */
+    float *dk, *dv;      /* [Sk, W], [Sk, Wv]                                                      */
 } backward_space;
 
-/* k_rows: a multiple of KEYS. */
+/* width: the larger of W and Wv; k_rows: a multiple of KEYS. */
 static backward_space backward_layout(float *at, int64_t width, int64_t k_rows)
 {
     backward_space w;
@@ -413,19 +415,20 @@ static float dot_of(const uint16_t *x, const uint16_t *y, int64_t n)
 static bool load_queries(const backward_space *w, const clv_attention_args *a, int64_t b, int64_t h, int64_t row,
                          int64_t rows, int64_t lanes)
 {
-    int64_t width = clv_attention_pad_to_tile(a->head_dim);
+    int64_t width = clv_attention_pad_to_tile(a->head_dim), value_dim = clv_attention_value_dim(a);
+    int64_t of_values = clv_attention_pad_to_tile(value_dim);
     const float *lse = a->lse + (b * a->heads + h) * a->q_rows + row;
     uint16_t *out = (uint16_t *)w->dqt;
-    bool finite = load_rows(w->rows, a, &a->d_out, b, row, a->q_rows, h, rows, lanes);
-    turn_words(w->dot, ROWS, (const uint32_t *)w->rows, width / 2, lanes, width / 2);
-    pair_rows(w->d_out, w->rows, lanes, width);
-    finite = load_rows(out, a, &a->out, b, row, a->q_rows, h, rows, rows) && finite;
+    bool finite = load_rows(w->rows, a, &a->d_out, value_dim, b, row, a->q_rows, h, rows, lanes);
+    turn_words(w->dot, ROWS, (const uint32_t *)w->rows, of_values / 2, lanes, of_values / 2);
+    pair_rows(w->d_out, w->rows, lanes, of_values);
+    finite = load_rows(out, a, &a->out, value_dim, b, row, a->q_rows, h, rows, rows) && finite;
     for (int64_t i = 0; i < ROWS; i++) {
-        w->delta[i] = i < rows ? dot_of(w->rows + i * width, out + i * width, width) : 0.0f;
+        w->delta[i] = i < rows ? dot_of(w->rows + i * of_values, out + i * of_values, of_values) : 0.0f;
         w->lse[i] = i < rows && lse[i] != -INFINITY ? lse[i] * LOG2_E : INFINITY;
         finite = finite && isfinite(w->delta[i]) && (i >= rows || lse[i] < INFINITY);
     }
-    finite = load_rows(w->rows, a, &a->q, b, row, a->q_rows, h, rows, lanes) && finite;
+    finite = load_rows(w->rows, a, &a->q, a->head_dim, b, row, a->q_rows, h, rows, lanes) && finite;
     turn_words(w->qt, ROWS, (const uint32_t *)w->rows, width / 2, lanes, width / 2);
     pair_rows(w->q, w->rows, lanes, width);
     return finite;
@@ -471,15 +474,16 @@ static void probability_step(const backward_space *w, float by, const part *of, 
 
 /* Adds to dk and dv of keys from `key` on: of those that a part sees beyond the part before, by its lanes and those
  * behind. */
-static void keys_step(const backward_space *w, const part *parts, int n, int64_t key, int64_t lanes, int64_t width)
+static void keys_step(const backward_space *w, const part *parts, int n, int64_t key, int64_t lanes, int64_t width,
+                      int64_t of_values)
 {
     int64_t from = 0;
     for (const part *p = parts; p < parts + n; from = p->keys, p++) {
-        const int64_t at = from * 2 * ROWS + p->lane, to = (key + from) * width, row = p->lane / 2 * width;
-        bf16_product(w->dv + to, width, (const uint16_t *)w->st + at, 2 * ROWS, w->d_out + row, width, p->keys - from,
-                     width, lanes - p->lane, 1, true);
-        bf16_product(w->dk + to, width, (const uint16_t *)w->dst + at, 2 * ROWS, w->q + row, width, p->keys - from,
-                     width, lanes - p->lane, 1, true);
+        const int64_t at = from * 2 * ROWS + p->lane, to = key + from, row = p->lane / 2;
+        bf16_product(w->dv + to * of_values, of_values, (const uint16_t *)w->st + at, 2 * ROWS,
+                     w->d_out + row * of_values, of_values, p->keys - from, of_values, lanes - p->lane, 1, true);
+        bf16_product(w->dk + to * width, width, (const uint16_t *)w->dst + at, 2 * ROWS, w->q + row * width, width,
+                     p->keys - from, width, lanes - p->lane, 1, true);
     }
 }
 
@@ -491,6 +495,7 @@ static bool backward_block(const backward_space *w, const clv_attention_args *a,
     pairs x;
     drops dropped;
     int64_t width = clv_attention_pad_to_tile(a->head_dim);
+    int64_t of_values = clv_attention_pad_to_tile(clv_attention_value_dim(a));
     int64_t rows = min_of(ROWS, a->q_rows - row), lanes = round_up(rows, BF16_BLOCK);
     int64_t keys = clv_attention_visible_keys(a, b, row + rows);
 
@@ -507,8 +512,8 @@ static bool backward_block(const backward_space *w, const clv_attention_args *a,
         for (const part *p = parts; p < parts + n; p++) {
             bf16_product(w->st + p->lane, ROWS, w->k + key * width, width, w->qt + p->lane, ROWS, p->keys, p->lanes,
                          width, 1, false);
-            bf16_product(w->dst + p->lane, ROWS, w->v + key * width, width, w->dot + p->lane, ROWS, p->keys, p->lanes,
-                         width, 1, false);
+            bf16_product(w->dst + p->lane, ROWS, w->v + key * of_values, of_values, w->dot + p->lane, ROWS, p->keys,
+                         p->lanes, of_values, 1, false);
         }
         hide_and_pad(w->st, -INFINITY, &x, padded);
         hide_and_pad(w->dst, 0.0f, &x, padded);
@@ -517,7 +522,7 @@ static bool backward_block(const backward_space *w, const clv_attention_args *a,
             bf16_product(w->dqt + p->lane, ROWS, w->kt + key, k_rows, w->ds + p->lane, ROWS, width, p->lanes, p->keys,
                          1, true);
         }
-        keys_step(w, parts, n, key, lanes, width);
+        keys_step(w, parts, n, key, lanes, width, of_values);
     }
     turn_words((uint32_t *)w->rows, width, (const uint32_t *)w->dqt, ROWS, width, lanes);
     rows_store(CLV_BF16, element(a, &a->dq, b, row, h), a->dq.row_stride, (const float *)w->rows, width, rows,
@@ -529,12 +534,13 @@ bool clv_attention_try_backward_bf16(const clv_attention_args *a, float *workspa
                                      int64_t n)
 {
     int64_t width = clv_attention_pad_to_tile(a->head_dim), k_rows = round_up(a->k_rows, KEYS);
+    int64_t value_dim = clv_attention_value_dim(a), widest = clv_attention_pad_to_tile(clv_attention_widest(a));
     int64_t seen = clv_attention_visible_keys(a, b, a->q_rows);
-    backward_space w = backward_layout(workspace, width, k_rows);
-    bool finite = load_rows(w.k, a, &a->k, b, 0, seen, c, seen, k_rows), done = true;
-    finite = load_rows(w.v, a, &a->v, b, 0, seen, c, seen, k_rows) && finite;
+    backward_space w = backward_layout(workspace, widest, k_rows);
+    bool finite = load_rows(w.k, a, &a->k, a->head_dim, b, 0, seen, c, seen, k_rows), done = true;
+    finite = load_rows(w.v, a, &a->v, value_dim, b, 0, seen, c, seen, k_rows) && finite;
     turn_keys(w.kt, k_rows, w.k, k_rows, width);
-    memset(w.dk, 0, (size_t)(2 * k_rows * width) * sizeof *w.dk);
+    memset(w.dk, 0, (size_t)(2 * k_rows * widest) * sizeof *w.dk);
     bf16_begin();
     for (int64_t head = h; done && head < h + n; head++)
         for (int64_t row = 0; done && row < a->q_rows; row += ROWS)
@@ -542,8 +548,9 @@ bool clv_attention_try_backward_bf16(const clv_attention_args *a, float *workspa
     bf16_end();
     for (int which = 0; done && which < 2; which++) {
         const clv_attention_view *view = which ? &a->dv : &a->dk;
-        rows_store(CLV_BF16, element(a, view, b, 0, c), view->row_stride, which ? w.dv : w.dk, width, a->k_rows,
-                   a->head_dim, which ? 1.0f : (float)a->scale);
+        const int64_t dim = which ? value_dim : a->head_dim;
+        rows_store(CLV_BF16, element(a, view, b, 0, c), view->row_stride, which ? w.dv : w.dk,
+                   clv_attention_pad_to_tile(dim), a->k_rows, dim, which ? 1.0f : (float)a->scale);
     }
     return done;
 }

@@ -9,7 +9,7 @@
  * Sums of chunks, and of parts, are rescaled to a common maximum in ascending order, so results do not depend on which
  * thread computes them.
  *
- * Letters: D, padded to Dp; g a query head of those that are computed together.
+ * Letters: D, padded to Dp (of values: Dv, to Dvp); g a query head of those that are computed together.
  */
 #include <float.h>
 
@@ -28,15 +28,16 @@ enum { WIDE = 2 };
 #endif
 
 typedef struct part_sums {
-    float *o;   /* [HEADS, Dp] sum of exp(score - max) * v */
-    float *max; /* [HEADS] of the scores                   */
-    float *sum; /* [HEADS] of exp(score - max)             */
+    float *o;   /* [HEADS, Dvp] sum of exp(score - max) * v */
+    float *max; /* [HEADS] of the scores                    */
+    float *sum; /* [HEADS] of exp(score - max)              */
 } part_sums;
 
-static part_sums part_layout(float *at, int64_t part, int64_t head_dim)
+static part_sums part_layout(float *at, int64_t part, const clv_attention_args *a)
 {
-    at += part * clv_attention_decode_split_floats(head_dim);
-    part_sums sums = {.o = at, .max = at + HEADS * clv_attention_pad_to_vector(head_dim)};
+    const int64_t widest = clv_attention_widest(a);
+    at += part * clv_attention_decode_split_floats(widest);
+    part_sums sums = {.o = at, .max = at + HEADS * clv_attention_pad_to_vector(widest)};
     sums.sum = sums.max + HEADS;
     return sums;
 }
@@ -47,9 +48,9 @@ typedef struct decode_space {
     float *rows; /* [KEYS, Dp] keys or values, where some of them are hidden */
 } decode_space;
 
-static decode_space decode_layout(float *at, int64_t head_dim)
+static decode_space decode_layout(float *at, const clv_attention_args *a)
 {
-    decode_space w = {.q = at, .p = at + HEADS * clv_attention_pad_to_vector(head_dim)};
+    decode_space w = {.q = at, .p = at + HEADS * clv_attention_pad_to_vector(clv_attention_widest(a))};
     w.rows = w.p + HEADS * CHUNK;
     return w;
 }
@@ -92,15 +93,15 @@ static int64_t ahead_of(const pairs *x, const clv_attention_view *view, const re
 
 /* The block's rows of k or v of KV head c, where they lie. Those that the query does not see read as zeros, whatever a
  * cache holds there: their p is 0, but 0 * NaN is not. */
-static block rows_of(const decode_space *w, const pairs *x, const clv_attention_view *view, const read_heads *of,
-                     int64_t c)
+static block rows_of(const decode_space *w, const pairs *x, const clv_attention_view *view, int64_t dim,
+                     const read_heads *of, int64_t c)
 {
     const clv_attention_args *a = x->a;
     const void *at = element(a, view, x->b, x->key, c);
-    int64_t width = clv_attention_pad_to_vector(a->head_dim);
+    int64_t width = clv_attention_pad_to_vector(dim);
     if (!x->hidden)
         return (block){a->dtype, at, view->row_stride, (size_t)ahead_of(x, view, of, c) * vf_element_size(a->dtype)};
-    rows_load(a->dtype, w->rows, width, at, view->row_stride, x->n, a->head_dim, 1.0f);
+    rows_load(a->dtype, w->rows, width, at, view->row_stride, x->n, dim, 1.0f);
     for (int64_t j = 0; j < x->n; j++)
         if (x->from[j] == x->to[j])
             memset(w->rows + j * width, 0, (size_t)width * sizeof *w->rows);
@@ -193,7 +194,7 @@ static void find_scores(const decode_space *w, const clv_attention_args *a, int6
         for (int64_t g = 0, shared = 0; g < n; g++, shared--) {
             float *s = w->p + g * CHUNK + at;
             if (shared == 0) {
-                k = rows_of(w, &x, &a->k, &of, kv_head(a, h + g));
+                k = rows_of(w, &x, &a->k, a->head_dim, &of, kv_head(a, h + g));
                 shared = sharing(a, h + g, n - g);
             }
             dots(s, w->q + g * width, k, x.n, a->head_dim);
@@ -309,17 +310,17 @@ static void sum_values(const decode_space *w, float *o, const clv_attention_args
                        int64_t key, int64_t end)
 {
     const read_heads of = heads_of(a, h, n, end);
-    int64_t width = clv_attention_pad_to_vector(a->head_dim);
+    int64_t dim = clv_attention_value_dim(a), width = clv_attention_pad_to_vector(dim);
     pairs x;
     for (int64_t at = 0; key + at < end; at += KEYS) {
         pairs_find(&x, a, b, 0, 1, key + at, end);
         for (int64_t g = 0; g < n;) {
-            block v = rows_of(w, &x, &a->v, &of, kv_head(a, h + g));
+            block v = rows_of(w, &x, &a->v, dim, &of, kv_head(a, h + g));
             int64_t last = g + sharing(a, h + g, n - g);
             for (; last - g >= 2; g += 2)
-                add_block(2, o + g * width, width, w->p + g * CHUNK + at, v, x.n, a->head_dim);
+                add_block(2, o + g * width, width, w->p + g * CHUNK + at, v, x.n, dim);
             if (g < last)
-                add_block(1, o + g * width, width, w->p + g * CHUNK + at, v, x.n, a->head_dim);
+                add_block(1, o + g * width, width, w->p + g * CHUNK + at, v, x.n, dim);
             g = last;
         }
     }
@@ -330,16 +331,17 @@ static void sum_values(const decode_space *w, float *o, const clv_attention_args
 void CLV_ISA_NAME(clv_attention_decode_part)(const clv_attention_args *a, float *workspace, float *parts, int64_t part,
                                              int64_t b, int64_t h, int64_t n)
 {
-    decode_space w = decode_layout(workspace, a->head_dim);
-    part_sums sums = part_layout(parts, part, a->head_dim);
+    decode_space w = decode_layout(workspace, a);
+    part_sums sums = part_layout(parts, part, a);
     int64_t width = clv_attention_pad_to_vector(a->head_dim), end;
+    int64_t of_values = clv_attention_pad_to_vector(clv_attention_value_dim(a));
     int64_t key = clv_attention_decode_split(a, b, part, &end);
 
     if (key >= end)
         return;
     memset(w.q, 0, (size_t)(n * width) * sizeof *w.q);
     rows_load(a->dtype, w.q, width, element(a, &a->q, b, 0, h), a->q.head_stride, n, a->head_dim, (float)a->scale);
-    memset(sums.o, 0, (size_t)(n * width) * sizeof *sums.o);
+    memset(sums.o, 0, (size_t)(n * of_values) * sizeof *sums.o);
     for (int64_t g = 0; g < n; g++) {
         sums.max[g] = -INFINITY;
         sums.sum[g] = 0.0f;
@@ -349,8 +351,8 @@ void CLV_ISA_NAME(clv_attention_decode_part)(const clv_attention_args *a, float 
         find_scores(&w, a, b, h, n, key, key + keys);
         for (int64_t g = 0; g < n; g++) {
             vf by = vf_set1(softmax_step(w.p + g * CHUNK, keys, &sums.max[g], &sums.sum[g]));
-            for (int64_t d = 0; d < width; d += VF_LANES)
-                vf_store(sums.o + g * width + d, vf_mul(vf_load(sums.o + g * width + d), by));
+            for (int64_t d = 0; d < of_values; d += VF_LANES)
+                vf_store(sums.o + g * of_values + d, vf_mul(vf_load(sums.o + g * of_values + d), by));
         }
         sum_values(&w, sums.o, a, b, h, n, key, key + keys);
     }
@@ -372,8 +374,8 @@ static void add_part(part_sums to, part_sums part, int64_t g, int64_t width)
 void CLV_ISA_NAME(clv_attention_decode_combine)(const clv_attention_args *a, float *parts, int64_t b, int64_t h,
                                                 int64_t n)
 {
-    int64_t width = clv_attention_pad_to_vector(a->head_dim), end, last = PARTS - 1;
-    part_sums all = part_layout(parts, last, a->head_dim); /* has keys if any part has */
+    int64_t dim = clv_attention_value_dim(a), width = clv_attention_pad_to_vector(dim), end, last = PARTS - 1;
+    part_sums all = part_layout(parts, last, a); /* has keys if any part has */
     bool any = clv_attention_decode_split(a, b, last, &end) < end;
 
     for (int64_t g = 0; g < n; g++) {
@@ -384,11 +386,11 @@ void CLV_ISA_NAME(clv_attention_decode_combine)(const clv_attention_args *a, flo
         }
         for (int64_t part = last - 1; part >= 0; part--)
             if (clv_attention_decode_split(a, b, part, &end) < end)
-                add_part(all, part_layout(parts, part, a->head_dim), g, width);
+                add_part(all, part_layout(parts, part, a), g, width);
         float sum = sum_of(all.sum[g], a, b, 0);
         if (a->lse)
             a->lse[b * a->heads + h + g] = log_sum(all.max[g], sum);
-        rows_store(a->dtype, element(a, &a->out, b, 0, h + g), a->out.row_stride, all.o + g * width, width, 1,
-                   a->head_dim, inverse(sum));
+        rows_store(a->dtype, element(a, &a->out, b, 0, h + g), a->out.row_stride, all.o + g * width, width, 1, dim,
+                   inverse(sum));
     }
 }

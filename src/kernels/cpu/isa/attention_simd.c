@@ -12,7 +12,7 @@
  *
  * In a block that is partly masked (causal, window), only bands of lanes that see a key are computed.
  *
- * Letters: n keys of a block; D, padded to Dp; ROWS lanes, of which `lanes` are computed. q is scaled when loaded.
+ * Letters: n keys of a block; D, padded to Dp (of values: Dv, to Dvp); ROWS lanes, of which `lanes` are computed. q is scaled when loaded.
  */
 #include <float.h>
 
@@ -80,32 +80,32 @@ static void product(float *c, int64_t ldc, const float *a, int64_t ai, int64_t a
         panel(1, c + j, ldc, a, ai, ap, b + j, ldb, m, k, accumulate);
 }
 
-/* block [padded, Dp] = scale * rows [s, s + rows) of head h, zeros around them. */
-static void load_block(float *block, const clv_attention_args *a, const clv_attention_view *view, int64_t b, int64_t s,
-                       int64_t h, int64_t rows, int64_t padded, float scale)
+/* block [padded, dim padded] = scale * rows [s, s + rows) of head h, zeros around them. */
+static void load_block(float *block, const clv_attention_args *a, const clv_attention_view *view, int64_t dim,
+                       int64_t b, int64_t s, int64_t h, int64_t rows, int64_t padded, float scale)
 {
-    int64_t width = clv_attention_pad_to_vector(a->head_dim);
-    if (width != a->head_dim)
+    int64_t width = clv_attention_pad_to_vector(dim);
+    if (width != dim)
         memset(block, 0, (size_t)(rows * width) * sizeof *block);
     memset(block + rows * width, 0, (size_t)((padded - rows) * width) * sizeof *block);
-    rows_load(a->dtype, block, width, element(a, view, b, s, h), view->row_stride, rows, a->head_dim, scale);
+    rows_load(a->dtype, block, width, element(a, view, b, s, h), view->row_stride, rows, dim, scale);
 }
 
 /* Whether results are more than caches keep until they are read: then lines that are written whole need not be read
  * first. */
-static bool streams(const clv_attention_args *a, const float *out, int64_t row_stride)
+static bool streams(const clv_attention_args *a, const float *out, int64_t dim, int64_t row_stride)
 {
-    return a->dtype == CLV_F32 && a->q_rows > 1 && a->head_dim % LINE == 0 && row_stride % LINE == 0 &&
-           (uintptr_t)out % (LINE * sizeof *out) == 0 && a->batch * a->q_rows * a->heads * a->head_dim >= STREAMED;
+    return a->dtype == CLV_F32 && a->q_rows > 1 && dim % LINE == 0 && row_stride % LINE == 0 &&
+           (uintptr_t)out % (LINE * sizeof *out) == 0 && a->batch * a->q_rows * a->heads * dim >= STREAMED;
 }
 
-static void store_block(const clv_attention_args *a, const clv_attention_view *view, int64_t b, int64_t s, int64_t h,
-                        int64_t rows, const float *block, float scale)
+static void store_block(const clv_attention_args *a, const clv_attention_view *view, int64_t dim, int64_t b, int64_t s,
+                        int64_t h, int64_t rows, const float *block, float scale)
 {
-    int64_t width = clv_attention_pad_to_vector(a->head_dim), stride = view->row_stride;
+    int64_t width = clv_attention_pad_to_vector(dim), stride = view->row_stride;
     void *out = element(a, view, b, s, h);
-    if (!streams(a, out, stride)) {
-        rows_store(a->dtype, out, stride, block, width, rows, a->head_dim, scale);
+    if (!streams(a, out, dim, stride)) {
+        rows_store(a->dtype, out, stride, block, width, rows, dim, scale);
         return;
     }
     for (int64_t i = 0; i < rows; i++)
@@ -116,8 +116,8 @@ static void store_block(const clv_attention_args *a, const clv_attention_view *v
 /* n rows of k and v. */
 static void load_keys(float *k, float *v, const clv_attention_args *a, int64_t b, int64_t c, int64_t key, int64_t n)
 {
-    load_block(k, a, &a->k, b, key, c, n, n, 1.0f);
-    load_block(v, a, &a->v, b, key, c, n, n, 1.0f);
+    load_block(k, a, &a->k, a->head_dim, b, key, c, n, n, 1.0f);
+    load_block(v, a, &a->v, clv_attention_value_dim(a), b, key, c, n, n, 1.0f);
 }
 
 /* Whether n floats, a multiple of CLV_ATTENTION_PAD, are finite: 0 * x is 0 only for finite x. */
@@ -198,18 +198,18 @@ static void multiply_keys(float *st, const float *k, const float *qt, int64_t he
  * Where a block has both, each key takes the rows that see it alone; every sum has the order that `product` gives it.
  */
 
-/* ct [D, ROWS] += sum over keys of k^T [D, n] st [n, ROWS]. */
-static void sum_keys(float *ct, const float *k, const float *st, const pairs *x, const bands *parts)
+/* ct [dim, ROWS] += sum over keys of k^T [dim, n] st [n, ROWS]. */
+static void sum_keys(float *ct, const float *k, const float *st, int64_t dim, const pairs *x, const bands *parts)
 {
-    int64_t width = clv_attention_pad_to_vector(x->a->head_dim);
+    int64_t width = clv_attention_pad_to_vector(dim);
     if (!x->hidden || all_finite(k, x->n * width)) {
         for (const band *p = parts->of; p < parts->of + parts->count; p++)
-            product(ct + p->lane, ROWS, k + p->key * width, 1, width, st + p->key * ROWS + p->lane, ROWS,
-                    x->a->head_dim, p->lanes, p->n, true);
+            product(ct + p->lane, ROWS, k + p->key * width, 1, width, st + p->key * ROWS + p->lane, ROWS, dim, p->lanes,
+                    p->n, true);
         return;
     }
     for (int64_t j = 0; j < x->n; j++) {
-        for (int64_t d = 0; x->from[j] < x->to[j] && d < x->a->head_dim; d++) {
+        for (int64_t d = 0; x->from[j] < x->to[j] && d < dim; d++) {
             float sum[ROWS], *to = ct + d * ROWS;
             for (int64_t l = 0; l < x->lanes; l += VF_LANES)
                 vf_store(sum + l, vf_fma(vf_set1(k[j * width + d]), vf_load(st + j * ROWS + l), vf_load(to + l)));
@@ -218,11 +218,10 @@ static void sum_keys(float *ct, const float *k, const float *st, const pairs *x,
     }
 }
 
-/* c [n, Dp] += sum over rows of st [n, rows] q [rows, Dp]. */
-static void sum_rows(float *c, const float *st, const float *q, int64_t rows, bool finite, const pairs *x,
-                     const bands *parts)
+/* c [n, width] += sum over rows of st [n, rows] q [rows, width]. */
+static void sum_rows(float *c, const float *st, const float *q, int64_t width, int64_t rows, bool finite,
+                     const pairs *x, const bands *parts)
 {
-    int64_t width = clv_attention_pad_to_vector(x->a->head_dim);
     if (!x->hidden || finite) {
         for (const band *p = parts->of; p < parts->of + parts->count; p++)
             product(c + p->key * width, width, st + p->key * ROWS + p->lane, ROWS, 1, q + p->lane * width, width, p->n,
@@ -252,7 +251,7 @@ static void drop_block(float *st, const drops *x, int64_t key, const bands *part
 /* State of a block of query rows during the loop over keys. */
 typedef struct forward_block {
     float *qt;  /* [Dp, ROWS] scaled queries  */
-    float *ot;  /* [Dp, ROWS] sum of p * v    */
+    float *ot;  /* [Dvp, ROWS] sum of p * v   */
     float *max; /* [ROWS] of the scores so far */
     float *sum; /* [ROWS] of exp(score - max)  */
     int64_t row, rows, lanes;
@@ -261,14 +260,14 @@ typedef struct forward_block {
 
 typedef struct forward_space {
     float *k;  /* [KEYS, Dp]                 */
-    float *v;  /* [KEYS, Dp]                 */
+    float *v;  /* [KEYS, Dvp]                */
     float *st; /* [KEYS, ROWS] scores, then p */
     forward_block block[CLV_ATTENTION_BLOCKS];
 } forward_space;
 
-static void forward_layout(forward_space *w, float *at, int64_t head_dim, int64_t blocks)
+static void forward_layout(forward_space *w, float *at, int64_t widest, int64_t blocks)
 {
-    int64_t width = clv_attention_pad_to_vector(head_dim);
+    int64_t width = clv_attention_pad_to_vector(widest);
     w->k = at;
     w->v = w->k + KEYS * width;
     w->st = w->v + KEYS * width;
@@ -331,13 +330,14 @@ static void forward_begin(const forward_space *w, forward_block *x, const clv_at
                           int64_t row)
 {
     int64_t width = clv_attention_pad_to_vector(a->head_dim);
+    int64_t of_values = clv_attention_pad_to_vector(clv_attention_value_dim(a));
     x->row = row;
     x->rows = min_of(ROWS, a->q_rows - row);
     x->lanes = round_up(x->rows, BAND);
-    load_block(w->k, a, &a->q, b, row, h, x->rows, x->lanes, a->scale);
+    load_block(w->k, a, &a->q, a->head_dim, b, row, h, x->rows, x->lanes, a->scale);
     rows_transpose(x->qt, ROWS, w->k, width, x->lanes, width);
     dropout_begin(&x->dropped, a, b, h, row);
-    memset(x->ot, 0, (size_t)(width * ROWS) * sizeof *x->ot);
+    memset(x->ot, 0, (size_t)(of_values * ROWS) * sizeof *x->ot);
     for (int64_t i = 0; i < ROWS; i++) {
         x->max[i] = -INFINITY;
         x->sum[i] = 0.0f;
@@ -354,14 +354,14 @@ static void forward_keys(const forward_space *w, const forward_block *x, const c
         return;
     multiply_keys(w->st, w->k, x->qt, a->head_dim, &parts);
     hide_in_bands(w->st, -INFINITY, &seen, &parts);
-    softmax_step(w->st, x, clv_attention_pad_to_vector(a->head_dim), &parts);
+    softmax_step(w->st, x, clv_attention_pad_to_vector(clv_attention_value_dim(a)), &parts);
     drop_block(w->st, &x->dropped, key, &parts);
-    sum_keys(x->ot, w->v, w->st, &seen, &parts);
+    sum_keys(x->ot, w->v, w->st, clv_attention_value_dim(a), &seen, &parts);
 }
 
 static void forward_end(const forward_block *x, const clv_attention_args *a, int64_t b, int64_t h)
 {
-    int64_t width = clv_attention_pad_to_vector(a->head_dim);
+    int64_t dim = clv_attention_value_dim(a), width = clv_attention_pad_to_vector(dim);
     for (int64_t i = 0; i < x->rows; i++) {
         x->sum[i] = sum_of(x->sum[i], a, b, x->row + i);
         if (a->lse)
@@ -372,7 +372,7 @@ static void forward_end(const forward_block *x, const clv_attention_args *a, int
         for (int64_t l = 0; l < x->lanes; l += VF_LANES)
             vf_store(x->ot + d * ROWS + l, vf_mul(vf_load(x->ot + d * ROWS + l), vf_load(x->sum + l)));
     rows_transpose(x->qt, width, x->ot, ROWS, width, x->lanes);
-    store_block(a, &a->out, b, x->row, h, x->rows, x->qt, 1.0f);
+    store_block(a, &a->out, dim, b, x->row, h, x->rows, x->qt, 1.0f);
 }
 
 /* Query rows [row, end), at most as many as w has blocks for. */
@@ -401,7 +401,7 @@ void CLV_ISA_NAME(clv_attention_forward_rows)(const clv_attention_args *a, float
 #endif
     forward_space w;
     int64_t blocks = clv_attention_blocks_per_key_pass(a);
-    forward_layout(&w, workspace, a->head_dim, blocks);
+    forward_layout(&w, workspace, clv_attention_widest(a), blocks);
     for (; row < end; row += blocks * ROWS)
         forward_blocks(&w, a, b, h, row, min_of(row + blocks * ROWS, end));
     vf_stream_end();
@@ -412,7 +412,7 @@ void CLV_ISA_NAME(clv_attention_forward_rows)(const clv_attention_args *a, float
 /* State of a block of query rows during the loop over keys. */
 typedef struct backward_block {
     float *q, *qt;       /* [ROWS, Dp], [Dp, ROWS] scaled   */
-    float *d_out, *d_ot; /* [ROWS, Dp], [Dp, ROWS]          */
+    float *d_out, *d_ot; /* [ROWS, Dvp], [Dvp, ROWS]        */
     float *dqt;          /* [Dp, ROWS]                      */
     float *lse, *delta;  /* [ROWS]                          */
     int64_t row, rows, lanes;
@@ -421,15 +421,15 @@ typedef struct backward_block {
 } backward_block;
 
 typedef struct backward_space {
-    float *k, *v;    /* [KEYS, Dp]                      */
+    float *k, *v;    /* [KEYS, Dp], [KEYS, Dvp]         */
     float *pt, *dst; /* [KEYS, ROWS] P^T, dS^T          */
-    float *dk, *dv;  /* [Sk, Dp]                        */
+    float *dk, *dv;  /* [Sk, Dp], [Sk, Dvp]             */
     backward_block block[CLV_ATTENTION_BLOCKS];
 } backward_space;
 
-static void backward_layout(backward_space *w, float *at, int64_t head_dim, int64_t k_rows, int64_t blocks)
+static void backward_layout(backward_space *w, float *at, int64_t widest, int64_t k_rows, int64_t blocks)
 {
-    int64_t width = clv_attention_pad_to_vector(head_dim);
+    int64_t width = clv_attention_pad_to_vector(widest);
     w->k = at;
     w->v = w->k + KEYS * width;
     w->pt = w->v + KEYS * width;
@@ -453,10 +453,10 @@ static void backward_layout(backward_space *w, float *at, int64_t head_dim, int6
 /* delta = rowsum(d_out * out), and lse; lanes that hold no row, or a row that sees nothing, get lse = +inf: p = 0. */
 static void row_terms(const backward_block *x, float *out, const clv_attention_args *a, int64_t b, int64_t h)
 {
-    int64_t width = clv_attention_pad_to_vector(a->head_dim);
+    int64_t dim = clv_attention_value_dim(a), width = clv_attention_pad_to_vector(dim);
     const float *lse = a->lse + (b * a->heads + h) * a->q_rows + x->row;
 
-    load_block(out, a, &a->out, b, x->row, h, x->rows, x->rows, 1.0f);
+    load_block(out, a, &a->out, dim, b, x->row, h, x->rows, x->rows, 1.0f);
     for (int64_t i = 0; i < ROWS; i++) {
         vf sum = vf_set1(0.0f);
         for (int64_t d = 0; i < x->rows && d < width; d += VF_LANES)
@@ -498,18 +498,19 @@ static void probability_step(const backward_space *w, const backward_block *x, i
 static void backward_begin(const backward_space *w, backward_block *x, const clv_attention_args *a, int64_t b,
                            int64_t h, int64_t row)
 {
-    int64_t width = clv_attention_pad_to_vector(a->head_dim);
+    int64_t width = clv_attention_pad_to_vector(a->head_dim), value_dim = clv_attention_value_dim(a);
+    int64_t of_values = clv_attention_pad_to_vector(value_dim);
     x->row = row;
     x->rows = min_of(ROWS, a->q_rows - row);
     x->lanes = round_up(x->rows, BAND);
-    load_block(x->q, a, &a->q, b, row, h, x->rows, x->lanes, a->scale);
-    load_block(x->d_out, a, &a->d_out, b, row, h, x->rows, x->lanes, 1.0f);
+    load_block(x->q, a, &a->q, a->head_dim, b, row, h, x->rows, x->lanes, a->scale);
+    load_block(x->d_out, a, &a->d_out, value_dim, b, row, h, x->rows, x->lanes, 1.0f);
     rows_transpose(x->qt, ROWS, x->q, width, x->lanes, width);
-    rows_transpose(x->d_ot, ROWS, x->d_out, width, x->lanes, width);
+    rows_transpose(x->d_ot, ROWS, x->d_out, of_values, x->lanes, of_values);
     row_terms(x, w->k, a, b, h);
     dropout_begin(&x->dropped, a, b, h, row);
     memset(x->dqt, 0, (size_t)(width * ROWS) * sizeof *x->dqt);
-    x->finite = all_finite(x->q, x->rows * width) && all_finite(x->d_out, x->rows * width);
+    x->finite = all_finite(x->q, x->rows * width) && all_finite(x->d_out, x->rows * of_values);
 }
 
 /* Keys from `key` on, which w holds, as far as the block's rows see them: adds to dqt, and to these keys' dk and dv. */
@@ -518,17 +519,18 @@ static void backward_keys(const backward_space *w, const backward_block *x, cons
 {
     pairs seen;
     bands parts;
-    int64_t width = clv_attention_pad_to_vector(a->head_dim);
+    int64_t width = clv_attention_pad_to_vector(a->head_dim), value_dim = clv_attention_value_dim(a);
+    int64_t of_values = clv_attention_pad_to_vector(value_dim);
     if (!find_parts(&parts, &seen, a, b, x->row, x->rows, key))
         return;
     multiply_keys(w->pt, w->k, x->qt, a->head_dim, &parts);
-    multiply_keys(w->dst, w->v, x->d_ot, a->head_dim, &parts);
+    multiply_keys(w->dst, w->v, x->d_ot, value_dim, &parts);
     probability_step(w, x, key, &parts);
     hide_in_bands(w->pt, 0.0f, &seen, &parts); /* exp(-inf - NaN) and 0 * (NaN - delta) would be NaN */
     hide_in_bands(w->dst, 0.0f, &seen, &parts);
-    sum_rows(w->dv + key * width, w->pt, x->d_out, x->rows, x->finite, &seen, &parts);
-    sum_rows(w->dk + key * width, w->dst, x->q, x->rows, x->finite, &seen, &parts);
-    sum_keys(x->dqt, w->k, w->dst, &seen, &parts);
+    sum_rows(w->dv + key * of_values, w->pt, x->d_out, of_values, x->rows, x->finite, &seen, &parts);
+    sum_rows(w->dk + key * width, w->dst, x->q, width, x->rows, x->finite, &seen, &parts);
+    sum_keys(x->dqt, w->k, w->dst, a->head_dim, &seen, &parts);
 }
 
 /* dq of query rows [row, end) of head h, which are no more than w has blocks for; adds to dk and dv of KV head c. */
@@ -547,7 +549,7 @@ static void backward_blocks(backward_space *w, const clv_attention_args *a, int6
     for (int64_t i = 0; i < blocks; i++) {
         const backward_block *x = w->block + i;
         rows_transpose(x->qt, width, x->dqt, ROWS, width, x->lanes);
-        store_block(a, &a->dq, b, x->row, h, x->rows, x->qt, a->scale);
+        store_block(a, &a->dq, a->head_dim, b, x->row, h, x->rows, x->qt, a->scale);
     }
 }
 
@@ -560,15 +562,15 @@ void CLV_ISA_NAME(clv_attention_backward_head)(const clv_attention_args *a, floa
 #endif
     backward_space w;
     int64_t blocks = clv_attention_blocks_per_key_pass(a);
-    size_t bytes = (size_t)(a->k_rows * clv_attention_pad_to_vector(a->head_dim)) * sizeof *w.dk;
+    size_t bytes = (size_t)(a->k_rows * clv_attention_pad_to_vector(clv_attention_widest(a))) * sizeof *w.dk;
 
-    backward_layout(&w, workspace, a->head_dim, a->k_rows, blocks);
+    backward_layout(&w, workspace, clv_attention_widest(a), a->k_rows, blocks);
     memset(w.dk, 0, bytes);
     memset(w.dv, 0, bytes);
     for (int64_t head = h; head < h + n; head++)
         for (int64_t row = 0; row < a->q_rows; row += blocks * ROWS)
             backward_blocks(&w, a, b, c, head, row, min_of(row + blocks * ROWS, a->q_rows));
-    store_block(a, &a->dk, b, 0, c, a->k_rows, w.dk, 1.0f);
-    store_block(a, &a->dv, b, 0, c, a->k_rows, w.dv, 1.0f);
+    store_block(a, &a->dk, a->head_dim, b, 0, c, a->k_rows, w.dk, 1.0f);
+    store_block(a, &a->dv, clv_attention_value_dim(a), b, 0, c, a->k_rows, w.dv, 1.0f);
     vf_stream_end();
 }

@@ -28,11 +28,23 @@ static inline int64_t clv_attention_pad_to_tile(int64_t n)
     return (n + CLV_ATTENTION_TILE - 1) / CLV_ATTENTION_TILE * CLV_ATTENTION_TILE;
 }
 
+/* Dv. */
+static inline int64_t clv_attention_value_dim(const clv_attention_args *a)
+{
+    return a->value_dim ? a->value_dim : a->head_dim;
+}
+
+/* The larger of D and Dv: buffers have room for either. */
+static inline int64_t clv_attention_widest(const clv_attention_args *a)
+{
+    return a->head_dim > clv_attention_value_dim(a) ? a->head_dim : clv_attention_value_dim(a);
+}
+
 /* How many blocks of query rows share a copy of a block of keys: as many as fit in 1 MiB of cache. */
 static inline int64_t clv_attention_blocks_per_key_pass(const clv_attention_args *a)
 {
     int64_t blocks = (a->q_rows + CLV_ATTENTION_ROWS - 1) / CLV_ATTENTION_ROWS;
-    int64_t most = a->head_dim <= 128 ? CLV_ATTENTION_BLOCKS : 1;
+    int64_t most = clv_attention_widest(a) <= 128 ? CLV_ATTENTION_BLOCKS : 1;
     return blocks < 1 ? 1 : blocks < most ? blocks : most;
 }
 
