@@ -285,8 +285,8 @@ static double forward_flops(const clv_op *op, const clv_type *q, const clv_type 
         seen = (keys_below(all, window) - keys_below(all - rows, window)) / rows;
     else if (window > 0 && window < all)
         seen -= (all - window) * (all - window) / (2 * all);
-    const double rows = (double)(q->shape[0] * q->shape[1] * q->shape[2]);
-    return 2.0 * rows * (double)(q->shape[3] + out_of(op, q).shape[3]) * seen;
+    const double queries = (double)(q->shape[0] * q->shape[1] * q->shape[2]);
+    return 2.0 * queries * (double)(q->shape[3] + out_of(op, q).shape[3]) * seen;
 }
 
 /* ---- attention_gradient: d_out, q, kv, out, lse, mask?, offset?, step? -> dq, dkv ---- */
