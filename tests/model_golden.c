@@ -464,7 +464,9 @@ static void greedy_on(const golden *g, const char *mesh_text)
 
 void golden_greedy(const char *name)
 {
-    static const char *const meshes[] = {"model=1", "model=2", "model=3", "model=4", "model=8"};
+    static const char *const meshes[] = {"model=1", "model=2",   "model=3",
+                                         "model=4", "model=8",   "context=2",
+                                         "context=5", "context=3,model=2", "pipe=2,context=4"};
     golden *g = golden_open(name);
     assert_non_null(g->greedy);
     for (size_t i = 0; i < sizeof meshes / sizeof meshes[0]; i++)
@@ -538,7 +540,9 @@ static void decode_on(const golden *g, const char *mesh_text)
 
 void golden_decode(const char *name)
 {
-    static const char *const meshes[] = {"model=1", "model=2", "model=3", "model=4"};
+    static const char *const meshes[] = {"model=1",         "model=2",           "model=3",
+                                         "model=4",         "context=2,model=1", "context=3,model=2",
+                                         "data=2,context=3,model=1"};
     golden *g = golden_open(name);
     for (size_t i = 0; i < sizeof meshes / sizeof meshes[0]; i++)
         if (sweep_takes_thinned(3))

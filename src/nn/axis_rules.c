@@ -11,7 +11,7 @@
 bool clv_logical_axis_is_builtin(clv_logical_axis name)
 {
     static const clv_logical_axis known[] = {CLV_BATCH, CLV_SEQ,      CLV_EMBED,    CLV_EMBED_KERNEL, CLV_MLP,
-                                             CLV_HEADS, CLV_KV_HEADS, CLV_HEAD_DIM, CLV_VOCAB,        CLV_LAYERS};
+                                             CLV_HEADS, CLV_KV_HEADS, CLV_HEAD_DIM, CLV_VOCAB,        CLV_LAYERS, CLV_CACHE_SEQ};
     bool is = false;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         is = is || clv_logical_axis_equal(name, known[i]);
@@ -117,7 +117,7 @@ clv_status clv_axis_rules_add(clv_axis_rules *rules, clv_logical_axis name, cons
 
 /* ---- presets ---- */
 
-enum { MAX_PRESET_RULES = 13, MAX_PRESET_AXES = 3, MAX_PRESET_NEEDS = 2 };
+enum { MAX_PRESET_RULES = 14, MAX_PRESET_AXES = 3, MAX_PRESET_NEEDS = 2 };
 
 typedef struct preset {
     const char *name;
@@ -157,6 +157,7 @@ typedef struct preset {
         }                                                                                                              \
     }
 #define CONTEXT                                                                                                        \
+    {CLV_CACHE_SEQ, {"context"}},                                                                                      \
     {                                                                                                                  \
         CLV_SEQ,                                                                                                       \
         {                                                                                                              \
