@@ -76,9 +76,10 @@ typedef struct clv_plan_estimate {
     clv_memory memory;             /**< of the largest stage; peak is NULL */
 } clv_plan_estimate;
 
-/** Whether only an estimate can say what a step costs: the mesh has an axis pipe of more than one rank, or one context
- *  and is planned for other software, or the model (a config.json, or its folder) is of a family with experts that clv_plan_compile refuses, or has experts
- *  and is planned for other software, which sends tokens to experts by all-to-all. Mesh and model may be NULL. */
+/** Whether only an estimate can say what a step costs: the mesh has an axis pipe of more than one rank; or the model (a
+ *  config.json, or its folder) is of a family with experts that clv_plan_compile refuses; or it is planned for other
+ *  software, and the mesh has such an axis context, or the model has experts, to which that software sends tokens by
+ *  all-to-all. Mesh and model may be NULL. */
 CLV_EXPERIMENTAL bool clv_plan_needs_estimate(const clv_mesh *mesh, const char *model, bool other_software);
 
 /** Fills *out; set out->size first.

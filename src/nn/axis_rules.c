@@ -10,8 +10,9 @@
 
 bool clv_logical_axis_is_builtin(clv_logical_axis name)
 {
-    static const clv_logical_axis known[] = {CLV_BATCH, CLV_SEQ,      CLV_EMBED,    CLV_EMBED_KERNEL, CLV_MLP,
-                                             CLV_HEADS, CLV_KV_HEADS, CLV_HEAD_DIM, CLV_VOCAB,        CLV_LAYERS, CLV_CACHE_SEQ};
+    static const clv_logical_axis known[] = {CLV_BATCH, CLV_SEQ,    CLV_EMBED,    CLV_EMBED_KERNEL,
+                                             CLV_MLP,   CLV_HEADS,  CLV_KV_HEADS, CLV_HEAD_DIM,
+                                             CLV_VOCAB, CLV_LAYERS, CLV_CACHE_SEQ};
     bool is = false;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         is = is || clv_logical_axis_equal(name, known[i]);
@@ -173,9 +174,7 @@ static const preset presets[] = {
     {.name = "fsdp", .needs = {"data"}, .rule = {ROWS, CONTEXT, FSDP}},
     {.name = "megatron", .needs = {"model"}, .rule = {MEGATRON, CONTEXT}},
     {.name = "megatron-sp", .needs = {"model"}, .rule = {MEGATRON, SP}},
-    {.name = "fsdp+megatron-sp",
-     .needs = {"data", "model"},
-     .rule = {MEGATRON, SP, FSDP}},
+    {.name = "fsdp+megatron-sp", .needs = {"data", "model"}, .rule = {MEGATRON, SP, FSDP}},
     {.name = "gspmd-2d",
      .needs = {"X", "Y"},
      .rule = {{CLV_BATCH, {"X"}},
@@ -186,10 +185,7 @@ static const preset presets[] = {
               {CLV_EMBED_KERNEL, {"X"}},
               {CLV_EMBED, {"Y"}}}},
     {.name = "zero1", .needs = {"data"}, .rule = {MEGATRON, CONTEXT}, .splits_optimizer = true},
-    {.name = "zero1+megatron-sp",
-     .needs = {"data", "model"},
-     .rule = {MEGATRON, SP},
-     .splits_optimizer = true},
+    {.name = "zero1+megatron-sp", .needs = {"data", "model"}, .rule = {MEGATRON, SP}, .splits_optimizer = true},
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 

@@ -1,7 +1,7 @@
 /* kv_cache.c - the KV cache of attention, split over batch, positions and KV heads, and attention to it.
  *
- * With its positions over P ranks, the cache is P caches of the batch, [P B, n / P, 2, K, D], of which each begins n / P
- * positions after the one before. Keys, values and queries are repeated for all of them: rows outside a part are not
+ * With its positions over P ranks, the cache is P caches of the batch, [P B, n / P, 2, K, D], each of which begins
+ * n / P positions after the one before. Keys, values and queries are repeated for all of them: rows outside a part are not
  * written, and a part without a key that the query sees has lse -inf. The parts' results are averaged by the sums of
  * their softmax (flash-decoding, over ranks), m being the largest lse:
  *
@@ -64,8 +64,7 @@ static clv_value repeat(clv_graph *graph, clv_value x, int64_t parts, const clv_
 static clv_value offsets_in_parts(clv_graph *graph, clv_value offset, int64_t batch, int64_t parts, int64_t positions,
                                   const clv_axis_rules *rules)
 {
-    const clv_layout layout =
-        clv_named_layout(graph, rules, 2, (clv_logical_axis[]){CLV_CACHE_SEQ, CLV_BATCH});
+    const clv_layout layout = clv_named_layout(graph, rules, 2, (clv_logical_axis[]){CLV_CACHE_SEQ, CLV_BATCH});
     const clv_value size = clv_fill(graph, CLV_I32, 0, NULL, (double)positions);
     const clv_value begin = clv_mul(graph, clv_iota(graph, parts, CLV_NONE), size);
     const clv_value in_part = clv_sub(graph, clv_reshape(graph, offset, 2, (int64_t[]){1, batch}),

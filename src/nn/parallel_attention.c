@@ -135,7 +135,8 @@ clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_r
                                  .dropout = o.dropout,
                                  .dropout_key = o.dropout_key,
                                  .dropout_step = o.dropout_step};
-    clv_value y = o.context ? clv_nn_attention_to_cache(graph, q, kv, rules, &o, &how) : clv_attention(graph, q, kv, &how);
+    clv_value y =
+        o.context ? clv_nn_attention_to_cache(graph, q, kv, rules, &o, &how) : clv_attention(graph, q, kv, &how);
     pin_heads(graph, y, rules, 2, CLV_HEADS);
     static const clv_logical_axis names[] = {CLV_HEADS, CLV_HEAD_DIM, CLV_EMBED_KERNEL};
     int64_t shape[] = {o.heads, o.head_dim, type.shape[2]};

@@ -66,7 +66,8 @@ static clv_status update_run(const clv_call *call, clv_error *err)
     for (int d = 2; d < out->rank; d++)
         row_bytes *= (size_t)out->shape[d];
     for (int64_t b = 0; row_bytes > 0 && b < out->shape[0]; b++) {
-        const int64_t at = offset[b * step], from = at < 0 ? -at : 0, end = capacity - at < count ? capacity - at : count;
+        const int64_t at = offset[b * step], from = at < 0 ? -at : 0,
+                      end = capacity - at < count ? capacity - at : count;
         if (from < end)
             memcpy((char *)out->data + (size_t)(b * capacity + at + from) * row_bytes,
                    (const char *)rows->data + (size_t)(b * count + from) * row_bytes, (size_t)(end - from) * row_bytes);
