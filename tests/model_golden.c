@@ -324,11 +324,8 @@ static const ruled_mesh stage_meshes[] = {
 
 /* Meshes whose ranks share sequences: heads for all of them, for some, or fewer than ranks; even parts and uneven. */
 static const ruled_mesh context_meshes[] = {
-    {"context=2", "dp"},
-    {"context=3,model=2", "megatron-sp"},
-    {"data=2,context=2", "fsdp"},
-    {"context=8", "zero1"},
-    {"pipe=2,context=3", "fsdp"},
+    {"context=2", "dp"},    {"context=3,model=2", "megatron-sp"}, {"data=2,context=2", "fsdp"},
+    {"context=8", "zero1"}, {"pipe=2,context=3", "fsdp"},
 };
 
 /* Their number for a model: 0 without experts. */
@@ -464,7 +461,8 @@ static void greedy_on(const golden *g, const char *mesh_text)
 
 void golden_greedy(const char *name)
 {
-    static const char *const meshes[] = {"model=1", "model=2", "model=3", "model=4", "model=8"};
+    static const char *const meshes[] = {"model=1",   "model=2",   "model=3",           "model=4",         "model=8",
+                                         "context=2", "context=5", "context=3,model=2", "pipe=2,context=4"};
     golden *g = golden_open(name);
     assert_non_null(g->greedy);
     for (size_t i = 0; i < sizeof meshes / sizeof meshes[0]; i++)
@@ -538,7 +536,13 @@ static void decode_on(const golden *g, const char *mesh_text)
 
 void golden_decode(const char *name)
 {
-    static const char *const meshes[] = {"model=1", "model=2", "model=3", "model=4"};
+    static const char *const meshes[] = {"model=1",
+                                         "model=2",
+                                         "model=3",
+                                         "model=4",
+                                         "context=2,model=1",
+                                         "context=3,model=2",
+                                         "data=2,context=3,model=1"};
     golden *g = golden_open(name);
     for (size_t i = 0; i < sizeof meshes / sizeof meshes[0]; i++)
         if (sweep_takes_thinned(3))

@@ -21,7 +21,8 @@ static void test_planned_not_run(void **state)
     cli_expect(0, "\"planned_not_run\": {", STAGES "--json");
     cli_expect(0, "\"schedule\": \"zero-bubble\"", STAGES "--schedule zero-bubble --json");
     cli_expect(0, "planned, not run: 2 stages", STAGES "--virtual-stages 1 --schedule interleaved");
-    cli_expect(0, "planned, not run: 2 stages", "plan -m {g}/llama --mesh pipe=2,context=2 --batch 8 --seq 16");
+    cli_expect(0, "estimated: 2 stages, 1f1b, 8 microbatches, context by",
+               "plan -m {g}/llama --mesh pipe=2,context=2 --batch 8 --seq 16");
     cli_expect(0, "context exchange", "plan -m {g}/llama --mesh data=2,context=2 --batch 8 --seq 16");
     cli_expect(2, "splits the experts of a mixture, and this model has none",
                "plan -m {g}/llama --mesh expert=2 --batch 8 --seq 16");

@@ -1,5 +1,5 @@
-/* test_context.c - a mesh axis context: training steps with the sequence split are those of one rank, whatever attention
- * does; checkpoints move between meshes; plans are exact, and activations divide by the ranks. */
+/* test_context.c - a mesh axis context: training steps with the sequence split are those of one rank, whatever
+ * attention does; checkpoints move between meshes; plans are exact, and activations divide by the ranks. */
 #include <math.h>
 #include <string.h>
 

@@ -47,7 +47,7 @@ static problem problem_make(const shape *s, clv_dtype dtype)
     for (int64_t i = 0; i < s->b * s->sk; i++)
         p.mask[i] = check_next() % 4 != 0;
     for (int64_t b = 0; b < s->b; b++) {
-        p.offsets[b] = (int32_t)(check_next() % 70);
+        p.offsets[b] = (int32_t)(check_next() % 100) - 30;
     }
     return p;
 }

@@ -474,12 +474,18 @@ static void test_norm_of_a_scalar(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norm_of_a_scalar),  cmocka_unit_test(test_as_many_rules_as_fit),
-        cmocka_unit_test(test_names_of_ones_own), cmocka_unit_test(test_features_of_any_name),
-        cmocka_unit_test(test_bad_names),         cmocka_unit_test(test_first_match_wins),
-        cmocka_unit_test(test_optimizer_layout),  cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_experts_and_context_alone),     cmocka_unit_test(test_presets_that_do_not_fit),
-        cmocka_unit_test(test_presets),           cmocka_unit_test(test_random_rules),
+        cmocka_unit_test(test_norm_of_a_scalar),
+        cmocka_unit_test(test_as_many_rules_as_fit),
+        cmocka_unit_test(test_names_of_ones_own),
+        cmocka_unit_test(test_features_of_any_name),
+        cmocka_unit_test(test_bad_names),
+        cmocka_unit_test(test_first_match_wins),
+        cmocka_unit_test(test_optimizer_layout),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_experts_and_context_alone),
+        cmocka_unit_test(test_presets_that_do_not_fit),
+        cmocka_unit_test(test_presets),
+        cmocka_unit_test(test_random_rules),
         cmocka_unit_test(test_random_updates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,9 +12,10 @@ enum { BATCH = 4, SEQ = 8, STEPS = 4, VOCAB = 50 };
 
 static const struct {
     const char *mesh, *rules;
-} splits[] = {{"model=3", "megatron"},           {"data=2", "fsdp"},         {"data=3", "zero1"},
-              {"data=2,model=2", "megatron-sp"}, {"pipe=2,data=2", "zero1"}, {"pipe=2,model=2", "megatron-sp"},
-              {"context=4", "fsdp"},             {"context=2,model=2", "zero1+megatron-sp"}};
+} splits[] = {{"model=3", "megatron"},    {"data=2", "fsdp"},
+              {"data=3", "zero1"},        {"data=2,model=2", "megatron-sp"},
+              {"pipe=2,data=2", "zero1"}, {"pipe=2,model=2", "megatron-sp"},
+              {"context=4", "fsdp"},      {"context=2,model=2", "zero1+megatron-sp"}};
 enum { SPLITS = sizeof splits / sizeof splits[0] };
 
 static clv_model *model_on(int split, clv_dtype dtype)

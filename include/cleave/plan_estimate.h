@@ -1,5 +1,6 @@
 /** @file plan_estimate.h - prices a training step on a mesh with pipeline stages, context or experts without compiling
- * it whole. Context and virtual stages are planned, not run; stages run (clv_plan_compile, docs/pipeline.md).
+ * it whole. Virtual stages are planned, not run; stages and context run (clv_plan_compile, docs/pipeline.md and
+ * context.md).
  *
  * Axes of the mesh, in this order: pipe (stages of consecutive ranks), data, context (the sequence is split), expert
  * (data ranks that share the experts among them), model. The layers of a stage are priced by the programs that
@@ -49,7 +50,7 @@ typedef struct clv_plan_estimate_options {
 /** The price: that of the slowest stage, and the memory of the largest one. */
 typedef struct clv_plan_estimate {
     size_t size;               /**< set by the caller: sizeof the struct, or 0 */
-    bool can_run;              /**< the mesh has none of these axes: figures are those of its program */
+    bool can_run;              /**< the figures are those of the program that runs */
     clv_model_info model;      /**< what is planned; of experts: `ffn` is the width of one, tokens are 0 */
     int64_t active_parameters; /**< that a token passes through: with its experts alone */
     int64_t experts;           /**< of a layer; 0: none */
@@ -72,9 +73,10 @@ typedef struct clv_plan_estimate {
     clv_memory memory;             /**< of the largest stage; peak is NULL */
 } clv_plan_estimate;
 
-/** Whether only an estimate can say what a step costs: the mesh has an axis pipe or context of more than one rank, or
- *  the model (a config.json, or its folder) is of a family with experts that clv_plan_compile refuses, or has experts
- *  and is planned for other software, which sends tokens to experts by all-to-all. Mesh and model may be NULL. */
+/** Whether only an estimate can say what a step costs: the mesh has an axis pipe of more than one rank; or the model (a
+ *  config.json, or its folder) is of a family with experts that clv_plan_compile refuses; or it is planned for other
+ *  software, and the mesh has such an axis context, or the model has experts, to which that software sends tokens by
+ *  all-to-all. Mesh and model may be NULL. */
 CLV_EXPERIMENTAL bool clv_plan_needs_estimate(const clv_mesh *mesh, const char *model, bool other_software);
 
 /** Fills *out; set out->size first.

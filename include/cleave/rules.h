@@ -14,6 +14,7 @@
  *   head_dim      width of a head                            weights, activations
  *   vocab         vocabulary                                 embedding table, logits
  *   expert        experts of a mixture                       weights (custom names have the same properties)
+ *   cache_seq     positions of a KV cache                    KV caches
  *   layers        none: layers are not stacked, so a rule for it must have no mesh axis
  *
  * **Custom names.** A custom layer may use any other name ("experts") in clv_named_layout, clv_linear_options.features
@@ -61,6 +62,7 @@ typedef const char *clv_logical_axis;
 #define CLV_HEAD_DIM     "head_dim"
 #define CLV_VOCAB        "vocab"
 #define CLV_EXPERT       "expert"
+#define CLV_CACHE_SEQ    "cache_seq"
 #define CLV_LAYERS       "layers"
 
 enum {
@@ -107,10 +109,13 @@ typedef struct clv_axis_rules {
  * Each but gspmd-2d also takes a mesh axis "expert": expert -> expert; batch, and what is split over data, also over
  * expert, where a tensor has no experts. So an expert axis is one of data parallelism outside of experts.
  *
+ * Each but gspmd-2d also takes a mesh axis "context": seq, and with SP seq over context and model, and cache_seq. What
+ * is split over data by fsdp and zero1 is also split over context.
+ *
  * Each but gspmd-2d also takes a mesh axis "pipe": layers -> pipe, whose coordinates are pipeline stages of
  * consecutive layers (clv_axis_rules_set_stages). Embeddings are on the first, the head on the last.
  *
- * preset NULL: megatron, using whichever of the axes data, expert and model the mesh has.
+ * preset NULL: megatron, using whichever of the axes data, expert, context and model the mesh has.
  * @return CLV_EAXIS if the mesh lacks an axis that the preset needs or has one that it does not use, naming the presets
  *         that fit; CLV_EINVAL for an unknown preset */
 CLV_API clv_status clv_axis_rules_preset(clv_axis_rules *out, const char *preset, const clv_mesh *mesh, clv_error *err);

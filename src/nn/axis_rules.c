@@ -10,8 +10,9 @@
 
 bool clv_logical_axis_is_builtin(clv_logical_axis name)
 {
-    static const clv_logical_axis known[] = {CLV_BATCH, CLV_SEQ,      CLV_EMBED,    CLV_EMBED_KERNEL, CLV_MLP,
-                                             CLV_HEADS, CLV_KV_HEADS, CLV_HEAD_DIM, CLV_VOCAB,        CLV_LAYERS};
+    static const clv_logical_axis known[] = {CLV_BATCH, CLV_SEQ,    CLV_EMBED,    CLV_EMBED_KERNEL,
+                                             CLV_MLP,   CLV_HEADS,  CLV_KV_HEADS, CLV_HEAD_DIM,
+                                             CLV_VOCAB, CLV_LAYERS, CLV_CACHE_SEQ};
     bool is = false;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         is = is || clv_logical_axis_equal(name, known[i]);
@@ -122,7 +123,7 @@ clv_status clv_axis_rules_add(clv_axis_rules *rules, clv_logical_axis name, cons
 
 /* ---- presets ---- */
 
-enum { MAX_PRESET_RULES = 13, MAX_PRESET_AXES = 3, MAX_PRESET_NEEDS = 2 };
+enum { MAX_PRESET_RULES = 14, MAX_PRESET_AXES = 3, MAX_PRESET_NEEDS = 2 };
 
 typedef struct preset {
     const char *name;
@@ -162,6 +163,7 @@ typedef struct preset {
         }                                                                                                              \
     }
 #define CONTEXT                                                                                                        \
+    {CLV_CACHE_SEQ, {"context"}},                                                                                      \
     {                                                                                                                  \
         CLV_SEQ,                                                                                                       \
         {                                                                                                              \
@@ -177,9 +179,7 @@ static const preset presets[] = {
     {.name = "fsdp", .needs = {"data"}, .rule = {ROWS, CONTEXT, FSDP}},
     {.name = "megatron", .needs = {"model"}, .rule = {MEGATRON, CONTEXT}},
     {.name = "megatron-sp", .needs = {"model"}, .rule = {MEGATRON, SP}},
-    {.name = "fsdp+megatron-sp",
-     .needs = {"data", "model"},
-     .rule = {MEGATRON, SP, FSDP}},
+    {.name = "fsdp+megatron-sp", .needs = {"data", "model"}, .rule = {MEGATRON, SP, FSDP}},
     {.name = "gspmd-2d",
      .needs = {"X", "Y"},
      .rule = {{CLV_BATCH, {"X"}},
@@ -190,10 +190,7 @@ static const preset presets[] = {
               {CLV_EMBED_KERNEL, {"X"}},
               {CLV_EMBED, {"Y"}}}},
     {.name = "zero1", .needs = {"data"}, .rule = {MEGATRON, CONTEXT}, .splits_optimizer = true},
-    {.name = "zero1+megatron-sp",
-     .needs = {"data", "model"},
-     .rule = {MEGATRON, SP},
-     .splits_optimizer = true},
+    {.name = "zero1+megatron-sp", .needs = {"data", "model"}, .rule = {MEGATRON, SP}, .splits_optimizer = true},
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 

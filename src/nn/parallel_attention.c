@@ -1,7 +1,8 @@
-/* parallel_attention.c - tensor-parallel self-attention: heads sharded, KV heads replicated, KV cache. */
+/* parallel_attention.c - tensor-parallel self-attention: heads sharded, KV heads replicated. */
 #include <string.h>
 
 #include "graph/graph.h"
+#include "nn/kv_cache.h"
 #include "nn/layer_layouts.h"
 #include "nn/stored_weight.h"
 
@@ -88,24 +89,6 @@ static clv_value queries(clv_graph *graph, clv_value x, const clv_axis_rules *ru
     return pin_heads(graph, q, rules, 2, CLV_HEADS);
 }
 
-/* The cache is split over batch and KV heads, never over positions, as a decoding step has only one; it is pinned. */
-static clv_value update_kv_cache(clv_graph *graph, clv_value kv, const clv_axis_rules *rules,
-                                 const clv_self_attention_options *o)
-{
-    static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED, CLV_UNNAMED, CLV_KV_HEADS, CLV_UNNAMED};
-    clv_type type = clv_graph_type(graph, kv);
-    int64_t shape[] = {type.shape[0], o->context, 2, o->kv_heads, o->head_dim};
-    clv_layout layout = clv_named_layout(graph, rules, 5, names);
-    clv_nn_shard_kv_heads(graph, &layout, 3, o->heads, o->kv_heads);
-    clv_value cache = clv_state_with_role(graph, CLV_ROLE_CACHE, "cache", type.dtype, 5, shape, &layout,
-                                          (clv_init){CLV_INIT_ZEROS, 0});
-    clv_nn_annotate(graph, cache, rules, NULL, names);
-    pin_heads(graph, cache, rules, 3, CLV_KV_HEADS);
-    clv_value updated = clv_cache_update(graph, cache, kv, o->offset);
-    clv_assign(graph, cache, updated);
-    return updated;
-}
-
 static clv_value keys_values(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
                              const clv_self_attention_options *o)
 {
@@ -128,7 +111,7 @@ static clv_value keys_values(clv_graph *graph, clv_value x, const clv_axis_rules
     kv = norm_keys(graph, kv, rules, o);
     if (o->rope.theta != 0)
         kv = clv_rope(graph, kv, o->offset, &o->rope);
-    return o->context ? update_kv_cache(graph, kv, rules, o) : pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
+    return pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
 }
 
 clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
@@ -152,7 +135,9 @@ clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_r
                                  .dropout = o.dropout,
                                  .dropout_key = o.dropout_key,
                                  .dropout_step = o.dropout_step};
-    clv_value y = pin_heads(graph, clv_attention(graph, q, kv, &how), rules, 2, CLV_HEADS);
+    clv_value y =
+        o.context ? clv_nn_attention_to_cache(graph, q, kv, rules, &o, &how) : clv_attention(graph, q, kv, &how);
+    pin_heads(graph, y, rules, 2, CLV_HEADS);
     static const clv_logical_axis names[] = {CLV_HEADS, CLV_HEAD_DIM, CLV_EMBED_KERNEL};
     int64_t shape[] = {o.heads, o.head_dim, type.shape[2]};
     clv_layout kernel = clv_named_layout(graph, rules, 3, names);

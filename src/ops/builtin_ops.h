@@ -55,6 +55,8 @@ clv_value clv_graph_unbroadcast(clv_graph *graph, clv_value x, clv_type like);
 /* The gradient of an embedding: rows of d_out [..., M] added up by ids (i32 or i64) [...], in [vocabulary, M]. An id
  * outside [0, vocabulary) is left out. */
 clv_value clv_embedding_gradient(clv_graph *graph, int64_t vocabulary, clv_value d_out, clv_value ids);
+/* clv_cache_update of a part of a cache: offset may be anything, and rows that are not in the part are passed over. */
+clv_value clv_cache_update_part(clv_graph *graph, clv_value cache, clv_value rows, clv_value offset, bool is_part);
 /* x [row..., in...] times quantized weights, contracting n_in dimensions (stored_weight_dot.c has the shapes). */
 clv_value clv_quantized_dot(clv_graph *graph, clv_quant quant, clv_value x, clv_value ints, clv_value scales, int n_in);
 /* x [row..., in...] times prepacked weights, contracting n_in dimensions (stored_weight_dot.c has the shape). */

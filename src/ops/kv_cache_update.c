@@ -4,9 +4,16 @@
  *
  *   cache [B,Smax,...], rows [B,S,...], offset i32 [] or [B]      factors: b and what follows the rows pass; rows whole
  *
- * Runs in place on the cache and writes only the new rows. No gradient: caches are for inference.
+ * Runs in place on the cache and writes only the new rows. Of a part of a cache, offset may be anything, and rows that
+ * are not in the part are passed over. No gradient: caches are for inference.
  */
 #include "ops/builtin_ops.h"
+
+typedef struct update_attrs {
+    bool is_part;
+} update_attrs;
+
+static const clv_attr update_fields[] = {CLV_FIELD(BOOL, update_attrs, is_part), {0}};
 
 static clv_status update_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
@@ -49,7 +56,8 @@ static clv_status update_run(const clv_call *call, clv_error *err)
     const clv_view *rows = &call->in[1], *out = &call->out[0];
     const int32_t *offset = call->in[2].data;
     int64_t step = call->in[2].rank, count = rows->shape[1], capacity = out->shape[1];
-    for (int64_t b = 0; b < out->shape[0]; b++)
+    const bool is_part = ((const update_attrs *)call->op->attrs)->is_part;
+    for (int64_t b = 0; b < out->shape[0] && !is_part; b++)
         if (offset[b * step] < 0 || offset[b * step] + count > capacity)
             return clv_fail(err, CLV_ELIMIT, "context full: %lld rows from %d on do not fit a cache of %lld rows",
                             (long long)count, offset[b * step], (long long)capacity);
@@ -57,16 +65,20 @@ static clv_status update_run(const clv_call *call, clv_error *err)
     size_t row_bytes = clv_dtype_size(out->dtype);
     for (int d = 2; d < out->rank; d++)
         row_bytes *= (size_t)out->shape[d];
-    size_t run = (size_t)count * row_bytes;
-    for (int64_t b = 0; run > 0 && b < out->shape[0]; b++)
-        memcpy((char *)out->data + (size_t)(b * capacity + offset[b * step]) * row_bytes,
-               (const char *)rows->data + (size_t)b * run, run);
+    for (int64_t b = 0; row_bytes > 0 && b < out->shape[0]; b++) {
+        const int64_t at = offset[b * step], from = at < 0 ? -at : 0,
+                      end = capacity - at < count ? capacity - at : count;
+        if (from < end)
+            memcpy((char *)out->data + (size_t)(b * capacity + at + from) * row_bytes,
+                   (const char *)rows->data + (size_t)(b * count + from) * row_bytes, (size_t)(end - from) * row_bytes);
+    }
     return CLV_OK;
 }
 
 const clv_op_def clv_op_cache_update = {
     .name = "cache_update",
     CLV_ARITY(3, 3, 1),
+    CLV_ATTRS(update_attrs, update_fields),
     .shape = update_shape,
     .rule = update_rule,
     .cost = update_cost,
@@ -74,8 +86,16 @@ const clv_op_def clv_op_cache_update = {
     .run = update_run,
 };
 
-clv_value clv_cache_update(clv_graph *graph, clv_value cache, clv_value rows, clv_value offset)
+clv_value clv_cache_update_part(clv_graph *graph, clv_value cache, clv_value rows, clv_value offset, bool is_part)
 {
     clv_value in[] = {cache, rows, offset};
-    return clv_graph_emit_one(graph, &clv_op_cache_update, NULL, in, 3);
+    update_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.is_part = is_part;
+    return clv_graph_emit_one(graph, &clv_op_cache_update, &attrs, in, 3);
+}
+
+clv_value clv_cache_update(clv_graph *graph, clv_value cache, clv_value rows, clv_value offset)
+{
+    return clv_cache_update_part(graph, cache, rows, offset, false);
 }

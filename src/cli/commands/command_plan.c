@@ -289,8 +289,10 @@ static clv_status estimate(clv_invocation *run, plan_args *a, clv_error *err)
                                            .offload_layers = a->offload_layers};
     clv_plan_estimate found = {.size = sizeof found};
     if (a->show || a->collectives)
-        return clv_fail(err, CLV_EINVAL, "%s: context, virtual stages and experts are estimated; valid: --all, --json",
-                        a->show ? "--show" : "--collectives");
+        return clv_fail(
+            err, CLV_EINVAL,
+            "%s: virtual stages, and experts and context of other software, are estimated; valid: --all, --json",
+            a->show ? "--show" : "--collectives");
     CLV_TRY(clv_plan_option_resolve(o, err));
     clv_status status = clv_mesh_option_parse(&o->mesh.mesh, o->mesh.text ? o->mesh.text : "model=1", err);
     o->plan.mesh = &o->mesh.mesh;

@@ -175,10 +175,10 @@ static void put_mesh(screen *s, const clv_plan_report *r)
     end_line(s, 2);
 }
 
-/* What is not compiled; of it context, virtual stages and some families of experts do not run. */
+/* What is not compiled; of it virtual stages and some families of experts do not run. */
 static void put_estimate(screen *s, const clv_plan_estimate *e)
 {
-    const bool runs = !e->exchange && !e->experts && e->schedule != CLV_SCHEDULE_INTERLEAVED;
+    const bool runs = !e->experts && e->schedule != CLV_SCHEDULE_INTERLEAVED;
     put(s, "%s", runs ? "estimated" : "planned, not run");
     if (e->stages > 1)
         put(s, ": %lld stages, %s, %lld microbatches", (long long)e->stages, clv_plan_schedule_name(e->schedule),

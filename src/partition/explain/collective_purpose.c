@@ -1,4 +1,5 @@
-/* collective_purpose.c - decides what a collective is for: weights, gradients, SP, CP, TP, EP, the vocabulary, resharding.
+/* collective_purpose.c - decides what a collective is for: weights, gradients, SP, CP, TP, EP, the vocabulary,
+ * resharding.
  *
  * In: a value, the step that it takes, and why. What counts, in this order, is whose value it is (a weight, its
  * gradient), whether it moves along axes that split experts, the dimension along which it is gathered or scattered, and

@@ -570,8 +570,7 @@ clv_status clv_plan_estimate_step(clv_plan_estimate *out, const clv_plan_estimat
     CLV_TRY(read_options(&e, options, call, err));
     const bool asks = e.how.schedule != CLV_SCHEDULE_DEFAULT || e.how.virtual_stages > 1 || e.how.offload_layers;
     const bool other_software = e.plan.compile.machine && e.plan.compile.machine->software[0];
-    if (asks || has_experts(&config, e.plan.model) ||
-        clv_plan_needs_estimate(e.plan.mesh, NULL, other_software)) {
+    if (asks || has_experts(&config, e.plan.model) || clv_plan_needs_estimate(e.plan.mesh, NULL, other_software)) {
         CLV_TRY(read_stages(&e, err));
         CLV_TRY(price_stages(&result, &e, err));
     } else {
