@@ -36,12 +36,13 @@ typedef struct export_row {
 } export_row;
 
 extern const export_row export_elementwise_rows[], export_shape_rows[], export_reduce_rows[], export_layer_rows[],
-    export_attention_rows[], export_index_rows[], export_update_rows[];
+    export_attention_rows[], export_index_rows[], export_update_rows[], export_order_rows[];
 
 /* ---- attributes of the op that is being written, by their names in its table ---- */
 
 int64_t export_whole(const exporter *ex, const char *name, int i);
 double export_real(const exporter *ex, const char *name);
+clv_key export_key(const exporter *ex, const char *name);
 const char *export_letters(const exporter *ex, const char *name);
 
 /* ---- text ---- */
