@@ -231,7 +231,8 @@ static void test_blocks(void **state)
 
 static void test_models(void **state)
 {
-    static const char *const models[] = {"llama", "llama_scaled", "qwen2", "gpt2", "bert", "esm"};
+    static const char *const models[] = {"llama", "llama_scaled", "qwen2", "gpt2",     "bert",
+                                         "esm",   "mixtral",      "qwen2_moe", "qwen3_moe"};
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         clv_plan_options how = {.model = golden_path("%s", models[m]), .batch = 2, .seq = 6};
         assert_true(round_trip(models[m], planned(how, "data=2,model=2", "zero1+megatron-sp")) > 30);
@@ -437,9 +438,9 @@ static void test_refused(void **state)
 {
     clv_graph *g = must_graph("x=2");
     clv_value x = named(g, "x", CLV_F32, SHAPE(2, 4)), weights, ids;
-    clv_router(g, x, &(clv_router_options){.top_k = 2}, &weights, &ids);
+    clv_router(g, x, &(clv_router_options){.top_k = 1, .groups = 2, .top_groups = 1}, &weights, &ids);
     clv_output(g, "y", weights, NULL);
-    refuse(g, "router: an op 'router' is not among those that are written as StableHLO");
+    refuse(g, "router: an op 'router' of groups of experts is not among those that are written as StableHLO");
 }
 
 int main(void)

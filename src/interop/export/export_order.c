@@ -19,19 +19,20 @@ static void put_key(exporter *ex, char name, const char *element, clv_dtype dtyp
             export_print_number(nan, dtype, NAN), element, name, name, name, name, element);
 }
 
-static void sort(exporter *ex, const exported *in, exported *out)
+void export_sorted(exporter *ex, exported given, int dim, bool descending, exported out[2])
 {
-    const int dim = (int)export_whole(ex, "dim", 0), id = ex->n + 1;
-    const clv_dtype dtype = in[0].type.dtype;
+    const clv_dtype dtype = given.type.dtype;
     const bool is_float = clv_dtype_is_float(dtype);
-    const clv_type scalar = {.dtype = dtype}, types[] = {in[0].type, out[1].type};
+    clv_type types[] = {given.type, given.type};
+    types[1].dtype = CLV_I32;
+    const clv_type scalar = {.dtype = dtype};
     const export_text element = export_type(&scalar), x = export_type(&types[0]), i = export_type(&types[1]);
     const exported count = export_iota(ex, types[1], dim);
-    ex->n++;
+    const int id = ex->n++;
     fprintf(ex->to,
             "    %%%d:2 = \"stablehlo.sort\"(%%%d, %%%d) <{dimension = %d : i64, is_stable = true}> ({\n"
             "    ^bb0(%%a: %s, %%b: %s, %%c: tensor<i32>, %%d: tensor<i32>):\n",
-            id, in[0].id, count.id, dim, element.text, element.text);
+            id, given.id, count.id, dim, element.text, element.text);
     if (is_float) {
         fprintf(ex->to, "      %%zero = stablehlo.constant dense<0.0> : %s\n", element.text);
         put_key(ex, 'a', element.text, dtype);
@@ -40,7 +41,7 @@ static void sort(exporter *ex, const exported *in, exported *out)
     fprintf(ex->to,
             "      %%less = stablehlo.compare %s, %%a%s, %%b%s, %s : (%s, %s) -> tensor<i1>\n"
             "      stablehlo.return %%less : tensor<i1>\n    }) : (%s, %s) -> (%s, %s) loc(\"%s\")\n",
-            export_whole(ex, "descending", 0) ? "GT" : "LT", is_float ? "4" : "", is_float ? "4" : "",
+            descending ? "GT" : "LT", is_float ? "4" : "", is_float ? "4" : "",
             is_float                                ? "TOTALORDER"
             : dtype == CLV_BOOL || dtype == CLV_U8 ? "UNSIGNED"
                                                    : "SIGNED",
@@ -48,6 +49,11 @@ static void sort(exporter *ex, const exported *in, exported *out)
     for (int o = 0; o < 2; o++)
         out[o] = export_line(ex, types[o], "stablehlo.reshape %%%d#%d : (%s) -> %s", id, o, o ? i.text : x.text,
                              o ? i.text : x.text);
+}
+
+static void sort(exporter *ex, const exported *in, exported *out)
+{
+    export_sorted(ex, in[0], (int)export_whole(ex, "dim", 0), export_whole(ex, "descending", 0), out);
 }
 
 /* ---- cumulative: windows of all that is before, or behind ---- */
