@@ -231,7 +231,7 @@ static void test_blocks(void **state)
 
 static void test_models(void **state)
 {
-    static const char *const models[] = {"llama", "llama_scaled", "qwen2", "gpt2",     "bert",
+    static const char *const models[] = {"llama", "llama_scaled", "qwen2",     "gpt2",     "bert",
                                          "esm",   "mixtral",      "qwen2_moe", "qwen3_moe"};
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         clv_plan_options how = {.model = golden_path("%s", models[m]), .batch = 2, .seq = 6};
@@ -446,9 +446,9 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_elementwise), cmocka_unit_test(test_shapes_and_sums), cmocka_unit_test(test_order), cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_optimizers),  cmocka_unit_test(test_blocks),          cmocka_unit_test(test_models),
-        cmocka_unit_test(test_programs),    cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_elementwise), cmocka_unit_test(test_shapes_and_sums), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_layers),      cmocka_unit_test(test_optimizers),      cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_models),      cmocka_unit_test(test_programs),        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

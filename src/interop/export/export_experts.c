@@ -96,8 +96,7 @@ static void router_gradient(exporter *ex, const exported *in, exported *out)
     exported one = export_number(ex, s.type.dtype, 1);
     exported inner = export_whole(ex, "sigmoid", 0)
                          ? export_binary(ex, "multiply", d, export_binary(ex, "subtract", one, s))
-                         : export_binary(ex, "subtract", d,
-                                         export_row_sum(ex, export_binary(ex, "multiply", d, s)));
+                         : export_binary(ex, "subtract", d, export_row_sum(ex, export_binary(ex, "multiply", d, s)));
     out[0] = shaped_like(ex, export_binary(ex, "multiply", s, inner), &type);
 }
 

@@ -42,7 +42,7 @@ void export_sorted(exporter *ex, exported given, int dim, bool descending, expor
             "      %%less = stablehlo.compare %s, %%a%s, %%b%s, %s : (%s, %s) -> tensor<i1>\n"
             "      stablehlo.return %%less : tensor<i1>\n    }) : (%s, %s) -> (%s, %s) loc(\"%s\")\n",
             descending ? "GT" : "LT", is_float ? "4" : "", is_float ? "4" : "",
-            is_float                                ? "TOTALORDER"
+            is_float                               ? "TOTALORDER"
             : dtype == CLV_BOOL || dtype == CLV_U8 ? "UNSIGNED"
                                                    : "SIGNED",
             element.text, element.text, x.text, i.text, x.text, i.text, ex->place);
@@ -116,8 +116,8 @@ static exported rotated(exporter *ex, exported x, int by)
 static void threefry(exporter *ex, const exported key[2], exported word[2])
 {
     static const int rotation[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
-    const exported subkey[] = {
-        key[0], key[1], export_with(ex, "xor", export_binary(ex, "xor", key[0], key[1]), 0x1BD11BDA)};
+    const exported subkey[] = {key[0], key[1],
+                               export_with(ex, "xor", export_binary(ex, "xor", key[0], key[1]), 0x1BD11BDA)};
     for (int i = 0; i < 2; i++)
         word[i] = low_word(ex, export_binary(ex, "add", word[i], subkey[i]));
     for (int group = 0; group < 5; group++) {

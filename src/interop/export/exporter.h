@@ -36,8 +36,7 @@ typedef struct export_row {
 } export_row;
 
 extern const export_row export_elementwise_rows[], export_shape_rows[], export_reduce_rows[], export_layer_rows[],
-    export_attention_rows[], export_index_rows[], export_update_rows[], export_order_rows[],
-    export_experts_rows[];
+    export_attention_rows[], export_index_rows[], export_update_rows[], export_order_rows[], export_experts_rows[];
 
 /* ---- attributes of the op that is being written, by their names in its table ---- */
 

@@ -572,7 +572,8 @@ static clv_value build(rewriter *rw, const found *f, int k_before, int v_before)
     clv_value q = to_op(rw, f, &f->q, false);
     clv_value k = k_before ? (clv_value){k_before} : to_op(rw, f, &f->k, true);
     clv_value v = v_before ? (clv_value){v_before} : to_op(rw, f, &f->v, true);
-    const clv_attention_options options = {.size = sizeof options, .causal = f->mask != 0, .window = f->window, .scale = f->scale};
+    const clv_attention_options options = {
+        .size = sizeof options, .causal = f->mask != 0, .window = f->window, .scale = f->scale};
     return clv_attention(rw->graph, q, join(rw, k, v), &options);
 }
 
