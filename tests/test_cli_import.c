@@ -185,6 +185,8 @@ static void test_shard_map(void **state)
         "verify -m {g}/stablehlo/mistake_norm_gradient.mlir --tp 2 || true");
     cli_expect(0, "note: missing psum over model: result['wrong']: a partial sum over model since make_mistakes.py:25",
                "plan -m {g}/stablehlo/mistake_norm_gradient.mlir");
+    assert_int_equal(cli_run(said, "explain -m {g}/stablehlo/shard_map_ring_sum.mlir"), 0);
+    assert_null(strstr(said, "\u2026")); /* no sentence is cut */
     cli_expect(0, "note: psum too many over model", "explain -m {g}/stablehlo/mistake_psum_twice.mlir");
     assert_int_equal(cli_run(said, "verify -m {g}/stablehlo/shard_map_ring_sum.mlir --tp 2"), 0);
     assert_null(strstr(said, "psum"));

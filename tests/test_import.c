@@ -114,7 +114,8 @@ static const char *const programs[] = {"mlp_forward",
                                        "scan_remat_jax_0_9",
                                        "bf16_attention",
                                        "unsigned",
-                                       "converts"};
+                                       "converts",
+                                       "window_attention"};
 static const char *const meshes[] = {"data=1,model=1", "data=2,model=1", "data=1,model=3", "data=2,model=2"};
 
 static void test_values(void **state)
@@ -169,6 +170,7 @@ static void test_patterns(void **state)
     expect_patterns("esm", "gelu 1, gelu gradient 1, softmax 1, softmax gradient 1, layer norm 2, "
                            "layer norm gradient 2, cross-entropy 1, cross-entropy gradient 1");
     expect_patterns("grouped_attention", "attention 1, attention gradient 1");
+    expect_patterns("window_attention", "attention 6, attention gradient 3");
     expect_patterns("bf16_attention", "attention 1, attention gradient 1");
     expect_patterns("nnx_layers", "layer norm 1, RMS norm 1, RMS norm gradient 1, layer norm gradient 1, "
                                   "cross-entropy 1, cross-entropy gradient 1, attention 1, attention gradient 1");

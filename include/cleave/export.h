@@ -21,8 +21,8 @@ extern "C" {
  *  there, and arguments get their layouts in the body.
  *  @param source  state that it knows, and that is not assigned, is written as constants; it is asked for whole tensors
  *                 (clv_import_state_source for a program of import.h). NULL: all state is arguments
- *  @return CLV_EUNSUPPORTED naming an op without a form in StableHLO (experts of a mixture and their router, dropout,
- *          quantized and prepacked products, custom ops); the status of a graph that failed; errors of the source;
+ *  @return CLV_EUNSUPPORTED naming an op without a form in StableHLO (experts with a capacity or in groups, quantized
+ *          and prepacked products, custom ops); the status of a graph that failed; errors of the source;
  *          CLV_ENOMEM */
 CLV_EXPERIMENTAL clv_status clv_export_stablehlo(char **out, size_t *size, const clv_graph *graph,
                                                  clv_state_source *source, void *arg, clv_error *err);

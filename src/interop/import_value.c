@@ -28,9 +28,20 @@ clv_status literal_new(literal **out, importer *im, const void *data, bool splat
     return CLV_OK;
 }
 
+/* Whether a vector of whole numbers counts from 0. */
+static bool counts(const imported *x)
+{
+    bool does = x->type.rank == 1 && x->type.shape[0] > 1 && !clv_dtype_is_float(x->type.dtype);
+    for (int64_t i = 0; does && i < x->type.shape[0]; i++)
+        does = clv_dtype_load(x->type.dtype, x->known->data, i) == (double)i;
+    return does && x->type.dtype != CLV_BOOL;
+}
+
 /* State for elements that differ, once for each literal, in no scope. */
 static clv_value state_of(importer *im, const imported *x)
 {
+    if (counts(x)) /* a position: patterns know what it is */
+        return clv_cast(im->graph, clv_iota(im->graph, x->type.shape[0], CLV_NONE), x->type.dtype);
     clv_value *state = &im->states[x->known->id];
     const char *scope = im->graph->scope;
     char name[32];

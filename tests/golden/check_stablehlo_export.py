@@ -43,6 +43,7 @@ CASES = {
     "esm, training step": (MODEL("esm"), "data=2,model=2", []),
     "llama, decoding": (MODEL("llama") + ["--decode"], "model=2", []),
     "program gpt2": (["-m", os.path.join(HERE, "stablehlo/gpt2.mlir")], "data=2,model=2", []),
+    "program sampling": (["-m", os.path.join(HERE, "stablehlo/sampling.mlir")], "data=2,model=2", []),
     "program fsdp": (["-m", os.path.join(HERE, "stablehlo/fsdp.mlir")], "data=2,model=2", []),
 }
 

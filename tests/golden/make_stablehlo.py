@@ -355,6 +355,29 @@ def unsigned():
 
 
 @program
+def window_attention():
+    """Sliding windows: by jax.nn, and by comparisons of positions in two forms; with gradients."""
+
+    def seen(form, rows):
+        i, j = jnp.arange(rows)[:, None], jnp.arange(rows)[None]
+        return (i >= j) & (i - j < 3) if form == 0 else (j <= i) & (j > i - 2)
+
+    def attend(p, form):
+        if form == 2:
+            return jax.nn.dot_product_attention(*p, is_causal=True, local_window_size=(3, 0))
+        q, k, v = p
+        scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) * 0.3
+        scores = jnp.where(seen(form, q.shape[1]), scores, -1e30)
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, -1), v)
+
+    def f(p):
+        values = jax.value_and_grad(lambda p: sum((attend(p, form) ** 2).sum() for form in range(3)))(p)
+        return values, [attend(p, form) for form in range(3)]
+
+    return f, (tuple(weights(q=(B, 9, H, 4), k=(B, 9, H, 4), v=(B, 9, H, 4)).values()),)
+
+
+@program
 def converts():
     """Floats to integers: truncated, as near as the type has a number. Names with what text escapes."""
 

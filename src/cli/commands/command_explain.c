@@ -1,6 +1,7 @@
 /* command_explain.c - the `cleave explain` command: why each op got its sharding strategy, the candidates considered,
  * Graphviz output.
  */
+#include "cleave/import.h"
 #include "cli/options/auto_rules.h"
 #include "cli/command.h"
 #include "cli/options/plan_target_options.h"
@@ -153,6 +154,8 @@ clv_status command_explain(clv_invocation *run, clv_error *err)
         run->code = clv_print_program(program, clv_program_print_dot);
     else if (status == CLV_OK)
         status = a.op ? list_candidates(run, &a, program, err) : list_decisions(run, program, &a.plan.mesh.found, err);
+    if (run->table && clv_import_is_program(a.plan.plan.model))
+        clv_table_wrapped_column(run->table, "why");
     clv_program_free(program);
     clv_machine_free(a.plan.machine);
     return status;

@@ -35,6 +35,12 @@ double export_real(const exporter *ex, const char *name)
     return *(const double *)attribute(ex, name, &row);
 }
 
+clv_key export_key(const exporter *ex, const char *name)
+{
+    const clv_attr *row;
+    return *(const clv_key *)attribute(ex, name, &row);
+}
+
 const char *export_letters(const exporter *ex, const char *name)
 {
     const clv_attr *row;

@@ -245,7 +245,7 @@ static const export_row *find_row(const clv_op_def *def)
 {
     static const export_row *const tables[] = {export_elementwise_rows, export_shape_rows,     export_reduce_rows,
                                                export_layer_rows,       export_attention_rows, export_index_rows,
-                                               export_update_rows};
+                                               export_update_rows,      export_order_rows,     export_experts_rows};
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
         for (const export_row *row = tables[t]; row->def; row++)
             if (strcmp(row->def->name, def->name) == 0) /* the registry has copies of custom ones */

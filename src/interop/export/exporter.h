@@ -36,12 +36,13 @@ typedef struct export_row {
 } export_row;
 
 extern const export_row export_elementwise_rows[], export_shape_rows[], export_reduce_rows[], export_layer_rows[],
-    export_attention_rows[], export_index_rows[], export_update_rows[];
+    export_attention_rows[], export_index_rows[], export_update_rows[], export_order_rows[], export_experts_rows[];
 
 /* ---- attributes of the op that is being written, by their names in its table ---- */
 
 int64_t export_whole(const exporter *ex, const char *name, int i);
 double export_real(const exporter *ex, const char *name);
+clv_key export_key(const exporter *ex, const char *name);
 const char *export_letters(const exporter *ex, const char *name);
 
 /* ---- text ---- */
@@ -103,6 +104,8 @@ exported export_join(exporter *ex, const exported *x, int n, int d);
 exported export_iota(exporter *ex, clv_type type, int d);
 /* name: add, maximum, ...; the dimensions of the set `dims` are dropped. */
 exported export_reduce(exporter *ex, const char *name, exported x, uint32_t dims, double first);
+/* x along a dimension in order, and where each element was (i32). */
+void export_sorted(exporter *ex, exported x, int dim, bool descending, exported out[2]);
 /* The last dimension summed, and kept as 1. */
 exported export_row_sum(exporter *ex, exported x);
 /* An einsum; of 16 bits too, in its operands' dtype. */

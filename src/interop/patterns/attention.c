@@ -10,7 +10,7 @@
  * Dimensions are counted in the scores, without those of 1: batch and heads, which all of q, k and v have, groups of
  * heads that q alone has, queries, keys; and HEAD_DIM.
  */
-#include "interop/patterns/rewriter.h"
+#include "interop/patterns/band.h"
 
 #include <math.h>
 #include <string.h>
@@ -30,6 +30,7 @@ typedef struct found {
     int groups;                     /* the dimension that q has beside the queries; -1: none */
     side q, k, v, out;
     int softmax, mask; /* mask: the condition of causal attention; 0: none */
+    int64_t window;    /* of keys that a query sees; 0: all */
     double scale;
 } found;
 
@@ -161,61 +162,22 @@ static int operand_of(const rewriter *rw, const clv_op *op, int value)
 
 /* ---- causal masks ---- */
 
-/* The only dimension from behind that is not 1; -1: none, or several. */
-static int only_dim(const clv_type *t)
+/* Whether a condition, beside scores of type t whose dimensions are in these places, holds where the query's index is
+ * at least the key's and less than `window` more (0: any number more). */
+static bool is_causal(int64_t *window, const rewriter *rw, int condition, const clv_type *t, const places *at)
 {
-    int only = -1;
+    int from_behind[CLV_MAX_RANK], n = 0;
+    band seen;
     for (int d = 0; d < t->rank; d++)
-        if (t->shape[d] != 1) {
-            if (only >= 0)
-                return -1;
-            only = t->rank - 1 - d;
-        }
-    return only;
-}
-
-/* Whether a value counts 0, 1, ... along a dimension; which one, from behind. */
-static int counts_along(const rewriter *rw, int value)
-{
-    const clv_op *op = rewriter_op(rw, value);
-    while (rewriter_is(op, &clv_op_broadcast)) {
-        value = op->in[0];
-        op = rewriter_op(rw, value);
-    }
-    clv_type t = rewriter_type(rw, value);
-    return rewriter_is(rewriter_op(rw, rewriter_strip(rw, value)), &clv_op_iota) ? only_dim(&t) : -1;
-}
-
-/* Whether a condition, beside scores of type t, holds where the query's index is at least the key's. */
-static bool is_causal(const rewriter *rw, int condition, const clv_type *t)
-{
-    int from_behind[2], n = 0;
-    double yes, no;
-    for (int d = t->rank - 1; d >= 0 && n < 2; d--)
         if (t->shape[d] != 1)
-            from_behind[n++] = t->rank - 1 - d; /* keys, queries */
-    clv_type have = rewriter_type(rw, condition);
-    for (int d = 0; d < have.rank; d++) {
-        int at = have.rank - 1 - d;
-        if ((have.shape[d] != 1) != (at == from_behind[0] || at == from_behind[1]))
-            return false;
-    }
-    const clv_op *op = rewriter_op(rw, rewriter_strip(rw, condition));
-    if (rewriter_is(op, &clv_op_pointwise) && rewriter_int(op, "kind", 0) == CLV_AND)
-        for (int i = 0; i < 2 && rewriter_is(op, &clv_op_pointwise); i++)
-            if (rewriter_number(rw, op->in[i], &yes) && yes == 1)
-                op = rewriter_op(rw, rewriter_strip(rw, op->in[1 - i]));
-    if (rewriter_is(op, &clv_op_where) && rewriter_number(rw, op->in[1], &yes) && rewriter_number(rw, op->in[2], &no) &&
-        yes == 1 && no == 0)
-        op = rewriter_op(rw, rewriter_strip(rw, op->in[0]));
-    if (n < 2 || !rewriter_is(op, &clv_op_pointwise))
+            from_behind[n++] = t->rank - 1 - d;
+    if (n < 2 || n != at->n)
         return false;
-    int64_t kind = rewriter_int(op, "kind", 0);
-    int low = kind == CLV_GREATER_EQUAL;
-    if (kind != CLV_GREATER_EQUAL && kind != CLV_LESS_EQUAL)
+    const int queries = from_behind[at->at[n - 2]], keys = from_behind[at->at[n - 1]];
+    if (!band_read(&seen, rw, condition, queries, keys) || seen.low != 0 || seen.high < 0)
         return false;
-    int queries = counts_along(rw, op->in[!low]), keys = counts_along(rw, op->in[low]);
-    return keys >= 0 && queries > keys;
+    *window = seen.high < (double)t->shape[t->rank - 1 - keys] ? (int64_t)seen.high + 1 : 0;
+    return true;
 }
 
 /* ---- forward ---- */
@@ -244,7 +206,7 @@ static const clv_op *find_scores(const rewriter *rw, found *f, rewrite *parts, i
         rewriter_part(parts, value);
         clv_type t = rewriter_type(rw, value);
         if (rewriter_is(op, &clv_op_where) && !f->mask && rewriter_number(rw, op->in[2], &least) && least <= -1e9 &&
-            is_causal(rw, op->in[0], &t)) {
+            is_causal(&f->window, rw, op->in[0], &t, at)) {
             f->mask = op->in[0];
             value = op->in[1];
         } else if (rewriter_is(op, &clv_op_transpose)) {
@@ -610,7 +572,8 @@ static clv_value build(rewriter *rw, const found *f, int k_before, int v_before)
     clv_value q = to_op(rw, f, &f->q, false);
     clv_value k = k_before ? (clv_value){k_before} : to_op(rw, f, &f->k, true);
     clv_value v = v_before ? (clv_value){v_before} : to_op(rw, f, &f->v, true);
-    const clv_attention_options options = {.size = sizeof options, .causal = f->mask != 0, .scale = f->scale};
+    const clv_attention_options options = {
+        .size = sizeof options, .causal = f->mask != 0, .window = f->window, .scale = f->scale};
     return clv_attention(rw->graph, q, join(rw, k, v), &options);
 }
 
