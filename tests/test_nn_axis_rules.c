@@ -92,7 +92,8 @@ static void test_refused(void **state)
         {"{\"rule\":[]}", "rules: unknown key \"rule\"; valid: rules, optimizer, mesh, accumulate, recompute, "
                           "reshard_after_forward, hosts, ranks_per_host, virtual_stages, stages"},
         {"{\"rules\":[[\"layers\",\"a\"]],\"stages\":[2,0]}",
-         "rules: \"virtual_stages\" must be a number from 1 to 256, and \"stages\" a list of at most as many numbers of "
+         "rules: \"virtual_stages\" must be a number from 1 to 256, and \"stages\" a list of at most as many numbers "
+         "of "
          "layers, from 1"},
         {"{\"rules\":[[\"layers\",\"a\"]],\"stages\":[2,1,1]}",
          "rules: layers of 3 stages for 2 of axis 'a'; valid: a number for each"},

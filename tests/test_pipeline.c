@@ -47,11 +47,8 @@ static clv_model *model_of(const run_options *o)
     if (o->virtual_stages > 0)
         must(clv_axis_rules_set_stages(&rules, &mesh, o->virtual_stages, o->stage_layers, o->n_stages, &err), &err);
     const clv_lora_options lora = {.size = sizeof lora, .rank = 2};
-    const clv_model_options options = {.mesh = &mesh,
-                                       .rules = &rules,
-                                       .dtype = o->dtype,
-                                       .compile = o->compile,
-                                       .lora = o->lora ? &lora : NULL};
+    const clv_model_options options = {
+        .mesh = &mesh, .rules = &rules, .dtype = o->dtype, .compile = o->compile, .lora = o->lora ? &lora : NULL};
     must(clv_model_new(&model, &sizes, &options, &err), &err);
     return model;
 }
@@ -138,26 +135,25 @@ static void test_same_bits(void **state)
         for (int k = 0; k < 8; k++) {
             if (!sweep_takes_thinned(6))
                 continue;
-            const clv_plan_schedule schedules[] = {CLV_SCHEDULE_DEFAULT, CLV_SCHEDULE_GPIPE,
-                                                   meshes[m].virtual_stages > 1 ? CLV_SCHEDULE_INTERLEAVED
-                                                                                : CLV_SCHEDULE_AUTO,
-                                                   CLV_SCHEDULE_ZERO_BUBBLE};
+            const clv_plan_schedule schedules[] = {
+                CLV_SCHEDULE_DEFAULT, CLV_SCHEDULE_GPIPE,
+                meshes[m].virtual_stages > 1 ? CLV_SCHEDULE_INTERLEAVED : CLV_SCHEDULE_AUTO, CLV_SCHEDULE_ZERO_BUBBLE};
             const clv_optimizer optimizers[] = {CLV_OPTIMIZER_ADAMW, CLV_OPTIMIZER_SGD, CLV_OPTIMIZER_LION};
             run_options with = {.mesh = meshes[m].with,
-                                      .rules = meshes[m].rules,
-                                      .dtype = k % 2 ? CLV_BF16 : CLV_F32,
-                                      .tied = k / 2 % 2,
-                                      .lora = k == 7,
-                                      .virtual_stages = meshes[m].virtual_stages,
-                                      .n_stages = meshes[m].n_stages,
-                                      .dropout = k == 3 ? 0.1 : 0,
-                                      .update = {.size = sizeof with.update,
-                                                 .clip = k % 3 == 0 ? 0.5 : 0,
-                                                 .optimizer = optimizers[k % 3],
-                                                 .accumulate = (int64_t[]){1, 2, 4}[(k + (int)m) % 3]},
-                                      .compile = {.schedule = schedules[k % 4],
-                                                  .recompute = k == 5 ? CLV_RECOMPUTE_FULL : 0,
-                                                  .overlap = k == 6}};
+                                .rules = meshes[m].rules,
+                                .dtype = k % 2 ? CLV_BF16 : CLV_F32,
+                                .tied = k / 2 % 2,
+                                .lora = k == 7,
+                                .virtual_stages = meshes[m].virtual_stages,
+                                .n_stages = meshes[m].n_stages,
+                                .dropout = k == 3 ? 0.1 : 0,
+                                .update = {.size = sizeof with.update,
+                                           .clip = k % 3 == 0 ? 0.5 : 0,
+                                           .optimizer = optimizers[k % 3],
+                                           .accumulate = (int64_t[]){1, 2, 4}[(k + (int)m) % 3]},
+                                .compile = {.schedule = schedules[k % 4],
+                                            .recompute = k == 5 ? CLV_RECOMPUTE_FULL : 0,
+                                            .overlap = k == 6}};
             memcpy(with.stage_layers, meshes[m].stage_layers, sizeof with.stage_layers);
             expect_same_run(&with, meshes[m].without);
         }
@@ -365,10 +361,10 @@ static void test_sends(void **state)
         if (strcmp(c.kind, "send") != 0 || c.type.rank == 0)
             continue;
         assert_true(c.bytes == (double)clv_type_elems(&c.type) * 4 && c.from.stages != c.to.stages);
-        forward +=
-            c.from.stages == 1 && !c.backward && strstr(c.cause, "stage 0 makes it, stage 1 for layers.3.") == c.cause;
-        backward +=
-            c.from.stages == 2 && c.backward && strstr(c.cause, "stage 1 makes it, stage 0 for layers.2.") == c.cause;
+        forward += c.from.stages == 1 && !c.backward &&
+                   strstr(c.cause, "activations from stage 0 to stage 1, for layers.2.") == c.cause;
+        backward += c.from.stages == 2 && c.backward &&
+                    strstr(c.cause, "cotangents from stage 1 to stage 0, for layers.1.") == c.cause;
     }
     assert_int_equal(forward, 1);
     assert_int_equal(backward, 1);
@@ -435,8 +431,7 @@ static void expect_refused(clv_program *program, const char *why)
 
 static void test_checker_of_schedules(void **state)
 {
-    const planned p = {
-        .microbatches = 4, .layers = PLANNED_LAYERS, .vocab = 32, .runs = 1, .stages = STAGES};
+    const planned p = {.microbatches = 4, .layers = PLANNED_LAYERS, .vocab = 32, .runs = 1, .stages = STAGES};
     clv_program *program = plan(&p);
     clv_instruction *send = find_send(program), kept = *send;
     clv_group_axes *group = &program->groups[send->group], group_kept = *group;
@@ -587,16 +582,12 @@ static void test_refused_stages(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits),
-                                       cmocka_unit_test(test_checkpoints_of_any_mesh),
-                                       cmocka_unit_test(test_bubbles_and_memory),
-                                       cmocka_unit_test(test_balanced_stages),
-                                       cmocka_unit_test(test_plans_are_exact),
-                                       cmocka_unit_test(test_sends),
-                                       cmocka_unit_test(test_compressed_sends),
-                                       cmocka_unit_test(test_checker_of_schedules),
-                                       cmocka_unit_test(test_layouts_with_stages),
-                                       cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_refused_stages)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bits),           cmocka_unit_test(test_checkpoints_of_any_mesh),
+        cmocka_unit_test(test_bubbles_and_memory),  cmocka_unit_test(test_balanced_stages),
+        cmocka_unit_test(test_plans_are_exact),     cmocka_unit_test(test_sends),
+        cmocka_unit_test(test_compressed_sends),    cmocka_unit_test(test_checker_of_schedules),
+        cmocka_unit_test(test_layouts_with_stages), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused_stages)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -32,8 +32,7 @@ clv_status clv_axis_rules_check_stages(const clv_axis_rules *rules, const clv_me
         return clv_fail(err, CLV_ELIMIT, "%lld stages of %d virtual ones; valid: at most %d of all", (long long)stages,
                         rules->virtual_stages, CLV_MAX_VIRTUAL_STAGES);
     if (n != 0 && n != runs)
-        return clv_fail(err, CLV_EINVAL,
-                        "layers of %d stages for %lld of axis '%s'%s; valid: a number for each%s", n,
+        return clv_fail(err, CLV_EINVAL, "layers of %d stages for %lld of axis '%s'%s; valid: a number for each%s", n,
                         (long long)stages, mesh->axis[axis].name,
                         rules->virtual_stages > 1 ? " and their virtual stages" : "",
                         n > 0 && n % stages == 0 ? ", or as many virtual stages (--virtual-stages)" : "");
@@ -43,8 +42,8 @@ clv_status clv_axis_rules_check_stages(const clv_axis_rules *rules, const clv_me
     return CLV_OK;
 }
 
-clv_status clv_axis_rules_set_stages(clv_axis_rules *rules, const clv_mesh *mesh, int virtual_stages,
-                                     const int *layers, int n, clv_error *err)
+clv_status clv_axis_rules_set_stages(clv_axis_rules *rules, const clv_mesh *mesh, int virtual_stages, const int *layers,
+                                     int n, clv_error *err)
 {
     CLV_TRY(clv_require(rules && mesh && (layers || n == 0), __func__, "rules, a mesh, and layers if n is not 0", err));
     CLV_TRY(clv_axis_rules_check(rules, mesh, err));
