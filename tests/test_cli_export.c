@@ -109,9 +109,8 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stablehlo), cmocka_unit_test(test_layouts),
-                                       cmocka_unit_test(test_import), cmocka_unit_test(test_search),
-                                       cmocka_unit_test(test_shards_of_stages),
-                                       cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stablehlo),        cmocka_unit_test(test_layouts),
+                                       cmocka_unit_test(test_import),           cmocka_unit_test(test_search),
+                                       cmocka_unit_test(test_shards_of_stages), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, cli_remove_folder);
 }

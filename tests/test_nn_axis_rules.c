@@ -90,7 +90,16 @@ static void test_refused(void **state)
         {"{\"rules\":[[\"batch\",7]]}", "rules: rule 1: a mesh axis is a string"},
         {"{\"rules\":7}", "rules: \"rules\" must be a list of at most 32 pairs"},
         {"{\"rule\":[]}", "rules: unknown key \"rule\"; valid: rules, optimizer, mesh, accumulate, recompute, "
-                          "reshard_after_forward, hosts, ranks_per_host"},
+                          "reshard_after_forward, hosts, ranks_per_host, virtual_stages, stages"},
+        {"{\"rules\":[[\"layers\",\"a\"]],\"stages\":[2,0]}",
+         "rules: \"virtual_stages\" must be a number from 1 to 256, and \"stages\" a list of at most as many numbers "
+         "of "
+         "layers, from 1"},
+        {"{\"rules\":[[\"layers\",\"a\"]],\"stages\":[2,1,1]}",
+         "rules: layers of 3 stages for 2 of axis 'a'; valid: a number for each"},
+        {"{\"rules\":[],\"virtual_stages\":2}",
+         "rules: layers of stages, or virtual stages, without an axis of stages; valid: a mesh with an axis pipe, or "
+         "rules with [\"layers\", AXIS]"},
         {"[]", "rules: not a JSON object"},
     };
     clv_error err;

@@ -543,9 +543,11 @@ static void test_saved(void **state)
     const char *path = in_folder("saved.json");
     for (int i = 0; clv_axis_rules_preset_name(i); i++) {
         bool xy = strcmp(clv_axis_rules_preset_name(i), "gspmd-2d") == 0;
-        must(clv_mesh_parse(&plan.mesh, xy ? "X=2,Y=3" : "data=2,model=3", &err), &err);
+        must(clv_mesh_parse(&plan.mesh, xy ? "X=2,Y=3" : "pipe=2,data=2,model=3", &err), &err);
         if (clv_axis_rules_preset(&plan.rules, clv_axis_rules_preset_name(i), &plan.mesh, NULL) != CLV_OK)
             continue;
+        if (!xy)
+            must(clv_axis_rules_set_stages(&plan.rules, &plan.mesh, 2, (int[]){3, 1, 2, 1}, 4, &err), &err);
         must(clv_saved_plan_write(&plan, path, &err), &err);
         must(clv_saved_plan_read(&back, path, NULL, &err), &err);
         assert_true(back.has_mesh && clv_mesh_equal(&back.mesh, &plan.mesh) && back.accumulate == 3);
@@ -553,6 +555,9 @@ static void test_saved(void **state)
         assert_int_equal(back.rules.n, plan.rules.n);
         assert_memory_equal(back.rules.rule, plan.rules.rule, sizeof back.rules.rule);
         assert_int_equal(back.rules.n_optimizer, plan.rules.n_optimizer);
+        assert_int_equal(back.rules.virtual_stages, plan.rules.virtual_stages);
+        assert_int_equal(back.rules.n_stage_layers, plan.rules.n_stage_layers);
+        assert_memory_equal(back.rules.stage_layers, plan.rules.stage_layers, sizeof back.rules.stage_layers);
     }
     must(clv_mesh_parse(&plan.mesh, "data=2", &err), &err);
     err = (clv_error){0};

@@ -70,7 +70,7 @@ enum {
     CLV_MAX_RULE_AXES = CLV_MAX_AXES,
     CLV_RULES_NAME_SIZE = 256,
     CLV_MAX_VIRTUAL_STAGES = 256, /**< most runs of layers of all pipeline stages together */
-    CLV_LOGICAL_AXIS_SIZE = 64 /**< bytes of the longest name, with its terminating 0 */
+    CLV_LOGICAL_AXIS_SIZE = 64    /**< bytes of the longest name, with its terminating 0 */
 };
 
 /** A logical axis, and the mesh axes that split it. */
@@ -128,7 +128,8 @@ CLV_API const char *clv_axis_rules_preset_name(int i);
  *     "optimizer": ["data"] }
  *
  * Each rule is a pair: a name, and one mesh axis, a list of mesh axes (major to minor), or null for none. "optimizer"
- * is optional, as "virtual_stages": N and "stages": [8, 8, 9, 7] are (clv_axis_rules_set_stages). Keys of a saved plan (clv_saved_plan of plan_search.h: mesh, accumulate, ...) are passed over.
+ * is optional, as "virtual_stages": N and "stages": [8, 8, 9, 7] are (clv_axis_rules_set_stages). Keys of
+ * a saved plan (clv_saved_plan of plan_search.h: mesh, accumulate, ...) are passed over.
  * @param where  name of the text in messages
  * @return CLV_EFORMAT; CLV_EINVAL for an invalid name; CLV_EAXIS for an axis that the mesh does not have or that a rule
  *         has twice; CLV_ELIMIT for more than CLV_MAX_RULES rules, or CLV_MAX_RULE_AXES axes of one; CLV_ENOMEM */
@@ -148,8 +149,9 @@ CLV_API clv_status clv_axis_rules_add(clv_axis_rules *rules, clv_logical_axis na
 /** Sets how the layers go over the axis of pipeline stages, that of CLV_LAYERS: in runs of consecutive layers, of which
  *  stage s of p has runs s, p + s, 2 p + s, ...
  *  @param virtual_stages  runs a stage, 1 or more: the interleaved schedule
- *  @param layers          [n] layers of each run, 1 or more, n = p virtual_stages; NULL (n 0): such that the
- *                         longest run, the last one with `head_layers` more, is as short as can be
+ *  @param layers          [n] layers of each run, 1 or more, n = p virtual_stages; NULL (n 0): as even as
+ *                         can be or, if that makes the longest run shorter by a tenth, balanced; the last one counts
+ *                         as `head_layers` longer
  *  @return CLV_EAXIS: the rules have no axis of stages; CLV_EINVAL for another n, or a run without layers; CLV_ELIMIT:
  *          more than CLV_MAX_VIRTUAL_STAGES runs */
 CLV_EXPERIMENTAL clv_status clv_axis_rules_set_stages(clv_axis_rules *rules, const clv_mesh *mesh, int virtual_stages,

@@ -31,8 +31,8 @@ clv_status clv_axis_rules_check_stages(const clv_axis_rules *rules, const clv_me
 /* The mesh axis of pipeline stages, that of CLV_LAYERS; -1: there is none. */
 int clv_axis_rules_stage_axis(const clv_axis_rules *rules);
 /* Writes the layers of each run of all stages, [CLV_MAX_VIRTUAL_STAGES], and their number *n; 0 without an axis for
- * CLV_LAYERS. Layers are as stated, else balanced: of what is over, the first run and then the last one get theirs
- * last. CLV_EINVAL: more runs than layers, or other layers than are stated. */
+ * CLV_LAYERS. Layers are as stated; else as even as can be, or balanced where the head takes long. CLV_EINVAL: more
+ * runs than layers, or other layers than are stated. */
 clv_status clv_axis_rules_stage_layers(int *out, int *n, const clv_axis_rules *rules, const clv_mesh *mesh,
                                        int64_t layers, clv_error *err);
 /* Has the graph's next ops run on the stage of a layer. Without an axis for CLV_LAYERS nothing is done. The graph fails

@@ -58,10 +58,11 @@ static clv_status parse_stages(clv_axis_rules *rules, const json_t *document, co
     }
     const json_int_t of_stage = runs ? json_integer_value(runs) : 1;
     if (!valid || of_stage < 1 || of_stage > CLV_MAX_VIRTUAL_STAGES)
-        return clv_fail(err, CLV_EFORMAT,
-                        "%s: \"virtual_stages\" must be a number from 1 to %d, and \"stages\" a list of at most as many "
-                        "numbers of layers, from 1",
-                        where, CLV_MAX_VIRTUAL_STAGES);
+        return clv_fail(
+            err, CLV_EFORMAT,
+            "%s: \"virtual_stages\" must be a number from 1 to %d, and \"stages\" a list of at most as many "
+            "numbers of layers, from 1",
+            where, CLV_MAX_VIRTUAL_STAGES);
     clv_error why = {0};
     if ((runs || list) && clv_axis_rules_set_stages(rules, mesh, (int)of_stage, layers, (int)n, &why) != CLV_OK)
         return clv_fail(err, why.code, "%s: %s", where, why.message);
@@ -72,8 +73,8 @@ static clv_status parse_stages(clv_axis_rules *rules, const json_t *document, co
 static bool is_known_key(const char *key)
 {
     static const char *const keys[] = {
-        "rules",     "optimizer",      "mesh",  "accumulate", "recompute", "reshard_after_forward", "hosts",
-        "ranks_per_host", "virtual_stages", "stages"};
+        "rules", "optimizer",      "mesh",           "accumulate", "recompute", "reshard_after_forward",
+        "hosts", "ranks_per_host", "virtual_stages", "stages"};
     bool known = false;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         known = known || strcmp(key, keys[i]) == 0;

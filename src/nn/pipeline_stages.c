@@ -32,8 +32,7 @@ clv_status clv_axis_rules_check_stages(const clv_axis_rules *rules, const clv_me
         return clv_fail(err, CLV_ELIMIT, "%lld stages of %d virtual ones; valid: at most %d of all", (long long)stages,
                         rules->virtual_stages, CLV_MAX_VIRTUAL_STAGES);
     if (n != 0 && n != runs)
-        return clv_fail(err, CLV_EINVAL,
-                        "layers of %d stages for %lld of axis '%s'%s; valid: a number for each%s", n,
+        return clv_fail(err, CLV_EINVAL, "layers of %d stages for %lld of axis '%s'%s; valid: a number for each%s", n,
                         (long long)stages, mesh->axis[axis].name,
                         rules->virtual_stages > 1 ? " and their virtual stages" : "",
                         n > 0 && n % stages == 0 ? ", or as many virtual stages (--virtual-stages)" : "");
@@ -43,8 +42,8 @@ clv_status clv_axis_rules_check_stages(const clv_axis_rules *rules, const clv_me
     return CLV_OK;
 }
 
-clv_status clv_axis_rules_set_stages(clv_axis_rules *rules, const clv_mesh *mesh, int virtual_stages,
-                                     const int *layers, int n, clv_error *err)
+clv_status clv_axis_rules_set_stages(clv_axis_rules *rules, const clv_mesh *mesh, int virtual_stages, const int *layers,
+                                     int n, clv_error *err)
 {
     CLV_TRY(clv_require(rules && mesh && (layers || n == 0), __func__, "rules, a mesh, and layers if n is not 0", err));
     CLV_TRY(clv_axis_rules_check(rules, mesh, err));
@@ -60,21 +59,42 @@ clv_status clv_axis_rules_set_stages(clv_axis_rules *rules, const clv_mesh *mesh
     return CLV_OK;
 }
 
-/* The run that gets the next layer: the one that is then the fastest; of equals the first, but run 0 and then the last
- * one come after the others. */
+/* The run that gets the next layer: the one that is then the shortest, of equals the last. */
 static int choose_run(const int *layers, int runs, double head)
 {
-    int best = -1;
-    double least = 0;
-    for (int k = 1; k <= runs; k++) {
-        const int run = k < runs - 1 ? k : k == runs - 1 ? 0 : runs - 1;
-        const double time = layers[run] + 1 + (run == runs - 1 ? head : 0);
-        if (best < 0 || time < least) {
+    int best = runs - 1;
+    double least = layers[best] + head;
+    for (int run = runs - 2; run >= 0; run--)
+        if (layers[run] < least) {
             best = run;
-            least = time;
+            least = layers[run];
         }
-    }
     return best;
+}
+
+static double longest(const int *layers, int runs, double head)
+{
+    double most = layers[runs - 1] + head;
+    for (int i = 0; i < runs - 1; i++)
+        most = layers[i] > most ? layers[i] : most;
+    return most;
+}
+
+/* As even as can be, or balanced if that makes the longest run shorter by a tenth: of stages that are about as long the
+ * place of the longest ones counts. */
+static void balance(int *out, int runs, int64_t layers, double head)
+{
+    int even[CLV_MAX_VIRTUAL_STAGES];
+    for (int i = 0; i < runs; i++) {
+        int64_t lo, hi;
+        clv_block_range(layers, 1, runs, i, &lo, &hi);
+        even[i] = (int)(hi - lo);
+        out[i] = 1;
+    }
+    for (int64_t left = layers - runs; left > 0; left--)
+        out[choose_run(out, runs, head)]++;
+    if (longest(out, runs, head) > 0.9 * longest(even, runs, head))
+        memcpy(out, even, (size_t)runs * sizeof *out);
 }
 
 static clv_status take_stated(int *out, const clv_axis_rules *rules, int64_t layers, clv_error *err)
@@ -98,10 +118,8 @@ clv_status clv_axis_rules_stage_layers(int *out, int *n, const clv_axis_rules *r
                         rules->virtual_stages > 1 ? ", with virtual ones," : "", (long long)layers);
     if (rules && rules->n_stage_layers > 0)
         return take_stated(out, rules, layers, err);
-    for (int i = 0; i < *n; i++)
-        out[i] = 1;
-    for (int64_t left = layers - *n; *n > 0 && left > 0; left--)
-        out[choose_run(out, *n, rules->head_layers)]++;
+    if (*n > 0)
+        balance(out, *n, layers, rules->head_layers);
     return CLV_OK;
 }
 

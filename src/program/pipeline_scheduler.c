@@ -150,14 +150,11 @@ static bool may_begin(const pipeline *p, int i, int s)
 /* The rank of a pass in what a stage prefers; the least goes first. */
 static int preference(const pipeline *p, clv_pipeline_pass of)
 {
-    static const int plain[] = {[CLV_PASS_FORWARD] = 0,
-                                [CLV_PASS_TO_STAGE_BEFORE] = 1,
-                                [CLV_PASS_BACKWARD] = 1,
-                                [CLV_PASS_OTHER] = 2},
-                     zero_bubble[] = {[CLV_PASS_TO_STAGE_BEFORE] = 0,
-                                      [CLV_PASS_FORWARD] = 1,
-                                      [CLV_PASS_BACKWARD] = 2,
-                                      [CLV_PASS_OTHER] = 3};
+    static const int
+        plain[] =
+            {[CLV_PASS_FORWARD] = 0, [CLV_PASS_TO_STAGE_BEFORE] = 1, [CLV_PASS_BACKWARD] = 1, [CLV_PASS_OTHER] = 2},
+        zero_bubble[] = {
+            [CLV_PASS_TO_STAGE_BEFORE] = 0, [CLV_PASS_FORWARD] = 1, [CLV_PASS_BACKWARD] = 2, [CLV_PASS_OTHER] = 3};
     return p->shape.schedule == CLV_SCHEDULE_ZERO_BUBBLE ? zero_bubble[of] : plain[of];
 }
 
@@ -168,8 +165,7 @@ static bool goes_on(const pipeline *p, int i, int s)
     if (current < 0)
         return false;
     const clv_pipeline_unit *a = &p->nodes[i].of, *b = &p->nodes[current].of;
-    return a->microbatch == b->microbatch && a->depth == b->depth &&
-           preference(p, a->pass) == preference(p, b->pass) &&
+    return a->microbatch == b->microbatch && a->depth == b->depth && preference(p, a->pass) == preference(p, b->pass) &&
            !(p->shape.schedule == CLV_SCHEDULE_ZERO_BUBBLE && a->pass == CLV_PASS_BACKWARD);
 }
 
@@ -347,9 +343,8 @@ static void add_sequences(const pipeline *p, clv_instruction_edges *e, int *last
     for (int i = 0; i < p->n; i++)
         for (int s = 0; !is_send(p, i) && s < p->n_stages; s++) {
             const node *it = &p->nodes[i];
-            int *before =
-                &last[((size_t)s * CLV_PIPELINE_PASSES + it->of.pass) * ((size_t)p->shape.microbatches + 1) +
-                      (size_t)it->of.microbatch];
+            int *before = &last[((size_t)s * CLV_PIPELINE_PASSES + it->of.pass) * ((size_t)p->shape.microbatches + 1) +
+                                (size_t)it->of.microbatch];
             if (!runs_on(p, i, s))
                 continue;
             if (*before > 0) {
@@ -448,7 +443,8 @@ static clv_status find_units(pipeline *p, clv_plan_schedule schedule, const clv_
     p->shape = (clv_pipeline_shape){.schedule = schedule, .stages = p->n_stages};
     for (int i = 0; i < p->n; i++) {
         p->nodes[i].of = units[i];
-        p->shape.microbatches = units[i].microbatch > p->shape.microbatches ? units[i].microbatch : p->shape.microbatches;
+        p->shape.microbatches =
+            units[i].microbatch > p->shape.microbatches ? units[i].microbatch : p->shape.microbatches;
         depth = units[i].depth > depth ? units[i].depth : depth;
     }
     p->shape.runs = depth / p->n_stages + 1;

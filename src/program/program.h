@@ -256,8 +256,8 @@ typedef struct clv_pipeline_shape {
  *   gpipe        all
  *   1f1b         those that later stages work on: p - s (Narayanan et al. 2019, PipeDream-flush)
  *   interleaved  2 (p - 1 - s) + (runs - 1) p + 1 (Megatron's warm-up)
- *   zero-bubble  as these until the stage begins a backward pass, from then on as many as stage 0 of 1f1b, runs p (ZB-H1:
- *                Qi et al. 2023, arXiv:2401.10241) */
+ *   zero-bubble  as these until the stage begins a backward pass, from then on runs p, as stage 0 of 1f1b (ZB-H1: Qi et
+ *                al. 2023, arXiv:2401.10241) */
 int64_t clv_pipeline_most_held(const clv_pipeline_shape *pipeline, int64_t stage, bool has_begun_backward);
 
 /* chunk_collectives.c. *out becomes the program with those collectives split that gain by it on the machine; *any:

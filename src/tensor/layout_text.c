@@ -231,6 +231,17 @@ static void print_subaxes(clv_text *text, const clv_subaxis *subs, int n, const 
     }
 }
 
+void clv_text_add_stages(clv_text *text, uint32_t stages)
+{
+    const bool several = (stages & (stages - 1)) != 0;
+    const char *before = several ? "stages " : "stage ";
+    for (int s = 0; s < CLV_MAX_STAGES; s++)
+        if (stages >> s & 1) {
+            clv_text_add(text, "%s%d", before, s);
+            before = ", ";
+        }
+}
+
 static void print_stages(clv_text *text, const clv_layout *layout, const clv_mesh *mesh)
 {
     if (layout->stage_axis == 0)

@@ -37,6 +37,8 @@ void clv_text_add_double(clv_text *text, double value);
 void clv_text_add_name(clv_text *text, const char *name);
 /* Adds "model", or "model:(2)2" for a part of the axis. */
 void clv_text_add_subaxis(clv_text *text, clv_subaxis sub, const clv_mesh *mesh);
+/* "stage 0", "stages 0, 2": those whose bits are set. */
+void clv_text_add_stages(clv_text *text, uint32_t stages);
 /* Returns the length of the whole text without the NUL. */
 int clv_text_finish(clv_text *text);
 

@@ -270,8 +270,8 @@ static bool is_estimated(const plan_args *a)
     clv_mesh mesh;
     const char *text = a->plan.mesh.text;
     bool known = text && clv_mesh_option_parse(&mesh, text, NULL) == CLV_OK;
-    const bool compiled =
-        a->show || a->collectives || a->plan.mesh.stages || a->search.schedule == CLV_SCHEDULE_AUTO || clv_mesh_option_is_auto(&a->plan.mesh) || clv_mesh_option_has_file(&a->plan.mesh);
+    const bool compiled = a->show || a->collectives || a->plan.mesh.stages || a->search.schedule == CLV_SCHEDULE_AUTO ||
+                          clv_mesh_option_is_auto(&a->plan.mesh) || clv_mesh_option_has_file(&a->plan.mesh);
     for (int i = 0; known && compiled && i < mesh.n_axes; i++) /* of the program, which runs */
         mesh.axis[i].size = strcmp(mesh.axis[i].name, "pipe") == 0 ? 1 : mesh.axis[i].size;
     return clv_plan_needs_estimate(known ? &mesh : NULL, a->plan.plan.model, a->plan.software != NULL) ||

@@ -10,15 +10,15 @@ typedef struct clv_given_options {
 } clv_given_options;
 
 typedef struct clv_mesh_option {
-    int64_t tp;           /* -tp; 0: not given */
-    const char *text;     /* --mesh; NULL: not given */
-    const char *rules;    /* --rules, a preset, a file or "auto"; NULL: not given */
-    const char *stages;   /* --stages, the layers of each; NULL: balanced */
+    int64_t tp;             /* -tp; 0: not given */
+    const char *text;       /* --mesh; NULL: not given */
+    const char *rules;      /* --rules, a preset, a file or "auto"; NULL: not given */
+    const char *stages;     /* --stages, the layers of each; NULL: balanced */
     int64_t virtual_stages; /* --virtual-stages; 0: not given */
-    bool sp;              /* --sp: the same as --rules megatron-sp */
-    const char *layouts;  /* --layouts, a file, of a program's tensors; NULL: not given */
-    const char *import;   /* --import; NULL: not given */
-    clv_saved_plan saved; /* of --rules FILE; set by clv_mesh_option_read_rules_file, as file_mesh; or of --import */
+    bool sp;                /* --sp: the same as --rules megatron-sp */
+    const char *layouts;    /* --layouts, a file, of a program's tensors; NULL: not given */
+    const char *import;     /* --import; NULL: not given */
+    clv_saved_plan saved;   /* of --rules FILE; set by clv_mesh_option_read_rules_file, as file_mesh; or of --import */
     char file_mesh[CLV_MESH_TEXT];
     clv_given_options given;          /* set by the rows; a saved plan does not replace them */
     bool whole_sequences;             /* the command generates tokens: auto-parallelism must not choose --sp */

@@ -16,8 +16,9 @@
 #define CLV_PIPELINE_SCHEDULE_OPTION(compile)                                                                          \
     CLV_OPT_ENUM("--pipeline-schedule", &(compile)->schedule, "gpipe|1f1b|interleaved|zero-bubble|auto",               \
                  clv_plan_schedule_name,                                                                               \
-                 "order in which the stages of a mesh with an axis pipe take microbatches; auto: the fastest that "   \
-                 "fits (1f1b)", .advanced = true)
+                 "order in which the stages of a mesh with an axis pipe take microbatches; auto: the fastest that "    \
+                 "fits (1f1b)",                                                                                        \
+                 .advanced = true)
 #define CLV_COMM_DTYPE_OPTION(compile)                                                                                 \
     CLV_OPT_ENUM("--comm-dtype", &(compile)->comm_dtype, "f32|bf16|f16|q8", clv_comm_dtype_name,                       \
                  "wire dtype of f32 activations, gradients and weights (f32)", .advanced = true)

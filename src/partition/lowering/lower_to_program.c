@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "partition/lowering/program_builder.h"
 #include "program/program.h"
+#include "tensor/parse_print.h"
 
 /* ---- copies of the graph's ops and texts ---- */
 
@@ -293,13 +294,24 @@ static void write_conversion(clv_text *t, const void *arg)
         clv_text_add(t, "the %s sends it as %s", step, made == CLV_U8 ? "q8" : clv_dtype_name(made));
 }
 
-static clv_status describe_op_row(clv_partition_decision *out, clv_program_builder *l, const clv_sharding_row *row,
+static void write_op_split(clv_text *t, const void *arg)
+{
+    const described *it = arg;
+    clv_text_add(t, "%s", it->row->decision.split);
+    if (it->instruction->stages > 0) {
+        clv_text_add(t, "; on ");
+        clv_text_add_stages(t, it->instruction->stages);
+    }
+}
+
+static clv_status describe_op_row(clv_partition_decision *out, clv_program_builder *l, const described *it,
                                   clv_error *err)
 {
+    const clv_sharding_row *row = it->row;
     out->strategy_bytes = row->strategy->bytes;
     out->strategy_seconds = row->strategy->seconds;
     CLV_TRY(keep_text(&out->purpose, l, row->decision.purpose, err));
-    CLV_TRY(keep_text(&out->split, l, row->decision.split, err));
+    out->split = clv_text_to_arena(l->program->arena, write_op_split, it);
     return keep_text(&out->why, l, row->decision.why, err);
 }
 
@@ -319,7 +331,7 @@ static clv_status lower_decision(clv_program_builder *l, const clv_cost_model *c
         .bytes = instruction->op ? 0 : instruction->step->bytes,
         .seconds = compressed ? clv_instruction_seconds(l->program, cost, i) : row->decision.seconds};
     if (row->op) {
-        CLV_TRY(describe_op_row(out, l, row, err));
+        CLV_TRY(describe_op_row(out, l, &it, err));
     } else {
         out->purpose = clv_arena_string(arena, clv_graph_name_of(l->table->graph, row->value));
         out->split = clv_text_to_arena(arena, write_axes, &it);

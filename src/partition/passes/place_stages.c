@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "cleave/text.h"
 #include "partition/passes/passes.h"
+#include "tensor/parse_print.h"
 
 enum {
     READERS = -1, /* the place of a row that runs on the stages that read its results */
@@ -243,17 +244,6 @@ typedef struct send_text {
     int sharded;
 } send_text;
 
-static void put_stages(clv_text *t, uint32_t stages)
-{
-    const bool several = (stages & (stages - 1)) != 0;
-    const char *before = several ? "stages " : "stage ";
-    for (int s = 0; s < CLV_MAX_STAGES; s++)
-        if (stages >> s & 1) {
-            clv_text_add(t, "%s%d", before, s);
-            before = ", ";
-        }
-}
-
 static const char *reader_name(const stage_pass *m, int sharded)
 {
     const clv_sharding_row *row = m->reader[sharded] >= 0 ? &m->rows[m->reader[sharded]] : NULL;
@@ -262,17 +252,25 @@ static const char *reader_name(const stage_pass *m, int sharded)
     return row->op ? row->op->name : row->explanation.by;
 }
 
+/* "activations from stage 0 to stage 1, for layers.4.attention.moments". */
 static void write_send(clv_text *t, const void *arg)
 {
     const send_text *it = arg;
     const stage_pass *m = it->pass;
-    put_stages(t, m->held[it->sharded]);
-    clv_text_add(t, " %s it, ", m->held[it->sharded] & (m->held[it->sharded] - 1) ? "make" : "makes");
-    put_stages(t, m->sent[it->sharded] & ~m->held[it->sharded]);
-    if (m->reader[it->sharded] >= 0)
-        clv_text_add(t, " for %s", reader_name(m, it->sharded));
-    else
-        clv_text_add(t, m->reader[it->sharded] == STATE ? " keeps it, too" : " returns it, too");
+    const clv_sharding_row *made_by = &m->rows[m->maker[it->sharded]];
+    const int reader = m->reader[it->sharded];
+    clv_text_add(t, "%sfrom ",
+                 is_scalar(m, it->sharded) || made_by->update ? ""
+                 : made_by->backward                          ? "cotangents "
+                                                              : "activations ");
+    clv_text_add_stages(t, m->held[it->sharded]);
+    clv_text_add(t, " to ");
+    clv_text_add_stages(t, m->sent[it->sharded] & ~m->held[it->sharded]);
+    clv_text_add(t,
+                 reader >= 0       ? ", for %s"
+                 : reader == STATE ? ", which keeps it"
+                                   : ", which returns it",
+                 reader_name(m, it->sharded));
 }
 
 /* Adds the row that sends a root to the stages that need it. */
