@@ -60,6 +60,11 @@
  *     "dispatch": "tokens",                    "copies": a token goes once to each of its experts, as by Megatron's
  *                                              dispatcher alltoall; "tokens": once to each rank with experts of it, as
  *                                              by DeepEP (optional: "tokens")
+ *     "expert_bias_bytes": {"forward": 24, "recomputed": 16, "backward": 40},    bytes an element of the rows of experts
+ *                                              that their biases and the clamps of their gates move, where these are
+ *                                              kernels of their own; recomputed: again, if activations are (optional)
+ *     "ring_efficiency": 0.65,                 context parallelism is a ring: rate of attention to blocks of other
+ *                                              ranks, relative to a rank's own (optional: the cheapest exchange, at 1)
  *     "offload_bytes_per_s": 4.5e11,           to the host's memory, and as fast back (optional: not known)
  *     "ops": {"dot_general": {"f32": [[1e6, 6e10], [1e9, 1.7e11]]}, "all_reduce": {"f32": [[4096, 1e9]]}},
  *     "ops_alone": {...},                      the same with a single rank on the host
@@ -70,7 +75,8 @@
  *                                              traffic_factor, overlap, instruction_s, memory_bytes_per_s, and
  *                                              by op: op_efficiency, op_traffic, ops; and collectives, logit_bytes,
  *                                              split_logit_bytes, score_bytes, gradient_bytes, operand_bytes,
- *                                              selective, dispatch, fragmentation, published, fitted
+ *                                              selective, dispatch, expert_bias_bytes, ring_efficiency, fragmentation,
+ *                                              published, fitted
  *
  * A measurement is a list of [work, rate] by increasing work: flops and flops/s for matmuls and attention, bytes and
  * bytes/s for other ops (memory traffic) and for collectives (received). Rates and shares are interpolated over the

@@ -416,6 +416,10 @@ static void put_change(screen *s, const clv_plan_report *r, const clv_plan_chang
         if (clv_plan_change_ranks(change) > 0)
             put(s, " of %lld", (long long)clv_plan_change_ranks(change));
         put(s, clv_plan_report_fits(r, &change->memory) ? ", fits" : ", does not fit either");
+        if (change->seconds > 0 && r->option->hardware) {
+            put(s, ", ");
+            put_seconds(s, change->seconds);
+        }
     }
 }
 
