@@ -148,6 +148,7 @@ typedef struct clv_machine_info {
     double published_error; /**< what the relative error of the time stays below in nine of ten of them */
     clv_dtype published_dtype;   /**< theirs */
     const char *published_rules; /**< presets of theirs, "dp, megatron"; lives with the machine */
+    const char *all_software;    /**< entries of the profile's "software", "pytorch, maxtext"; lives with the machine */
 } clv_machine_info;
 /** Describes a machine in *out. @return CLV_EINVAL for an invalid size */
 CLV_EXPERIMENTAL clv_status clv_machine_get_info(const clv_machine *machine, clv_machine_info *out, clv_error *err);

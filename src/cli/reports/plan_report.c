@@ -84,6 +84,7 @@ static clv_status read_suggestions(clv_plan_report *r, const clv_plan_suggestion
         for (char *c = item->option; *c && *c != ' '; c++)
             *c = *c == '_' ? '-' : *c;
         item->memory = *change.memory;
+        item->seconds = change.seconds;
     }
     return CLV_OK;
 }
@@ -216,17 +217,41 @@ int64_t clv_plan_change_ranks(const clv_plan_change *change)
                : 0;
 }
 
+/* Seconds of as many sequences as the plan has. */
+static double seconds_of(const clv_plan_report *r, const clv_plan_change *change)
+{
+    long long batch = 0;
+    return sscanf(change->option, "--batch %lld", &batch) == 1 && batch > 0
+               ? change->seconds * (double)r->option->plan.batch / (double)batch
+               : change->seconds;
+}
+
+/* The fastest that fits of the single changes that are not chosen yet, on the ranks that there are or on more. */
+static const clv_plan_change *fastest_single(const clv_plan_report *r, bool more)
+{
+    const clv_plan_change *best = NULL;
+    for (int i = 0; i < r->n_smaller; i++) {
+        const clv_plan_change *change = &r->smaller[i];
+        const bool chosen = r->n_first > 0 && r->first[0] == change;
+        if (!chosen && clv_plan_report_fits(r, &change->memory) && (clv_plan_change_ranks(change) > 0) == more &&
+            (!best || seconds_of(r, change) < seconds_of(r, best)))
+            best = change;
+    }
+    return best;
+}
+
 /* What suffices on the ranks that there are goes before what needs more. */
 static void choose_first(clv_plan_report *r)
 {
+    const bool fits = clv_plan_report_fits(r, &r->memory), single = !r->fastest.option[0];
+    const clv_plan_change *change;
     add_first(r, &r->fastest);
-    for (int more = 0; r->n_first == 0 && more < 2; more++)
-        for (int i = 0; i < r->n_smaller; i++)
-            if (clv_plan_report_fits(r, &r->smaller[i].memory) && (clv_plan_change_ranks(&r->smaller[i]) > 0) == more)
-                add_first(r, &r->smaller[i]);
+    for (int more = 0; single && more < 2; more++)
+        while (r->n_first < CLV_PLAN_FIRST && (change = fastest_single(r, more)) != NULL)
+            add_first(r, change);
     if (r->n_first == 0 && r->n_smaller > 0)
         add_first(r, &r->smaller[0]);
-    if (clv_plan_report_fits(r, &r->memory)) {
+    if (fits) {
         add_first(r, &r->order);
         add_first(r, &r->overlap);
     }

@@ -40,6 +40,7 @@ struct clv_machine {
     double memory_bytes, memory_bytes_per_s;
     /* what the software reaches */
     char software[CLV_MACHINE_NAME]; /* "": the profile's default */
+    char all_software[512];          /* entries of "software", "pytorch, maxtext" */
     double efficiency, k_half, traffic_factor, instruction_s;
     clv_op_factors op_efficiency, op_traffic;                          /* instead of efficiency and traffic_factor */
     double logit_bytes, split_logit_bytes, score_bytes, fragmentation; /* memory beside the program */

@@ -404,16 +404,6 @@ static clv_status check_software(const json_t *entry, const char *name, const ch
     return check_profile_keys(entry, true, inside, err);
 }
 
-static clv_status fail_unknown_software(const char *name, const json_t *all, const char *where, clv_error *err)
-{
-    name_list names = {""};
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)all, key, value) add_name(&names, key);
-    return clv_fail(err, CLV_ENOTFOUND, "%s: no software \"%.64s\"; valid: %s", where, name,
-                    names.text[0] ? names.text : "none, the profile lists no software");
-}
-
 /* Replaces the document's keys by those of the software; NULL: the default, nothing is replaced. */
 static clv_status apply_software(clv_machine *p, json_t *document, const char *name, const char *where, clv_error *err)
 {
@@ -423,12 +413,19 @@ static clv_status apply_software(clv_machine *p, json_t *document, const char *n
     snprintf(inside, sizeof inside, "%.255s: \"software\"", where);
     if (all)
         CLV_TRY(clv_json_check_object(all, inside, err));
-    json_object_foreach(all, key, entry) CLV_TRY(check_software(entry, key, where, err));
+    name_list names = {""};
+    json_object_foreach(all, key, entry)
+    {
+        CLV_TRY(check_software(entry, key, where, err));
+        add_name(&names, key);
+    }
+    memcpy(p->all_software, names.text, sizeof p->all_software);
     if (!name)
         return CLV_OK;
     entry = json_object_get(all, name);
     if (!entry)
-        return fail_unknown_software(name, all, where, err);
+        return clv_fail(err, CLV_ENOTFOUND, "%s: no software \"%.64s\"; valid: %s", where, name,
+                        names.text[0] ? names.text : "none, the profile lists no software");
     snprintf(p->software, sizeof p->software, "%s", name);
     return json_object_update_recursive(document, entry) == 0 ? CLV_OK : clv_fail_memory(err, where, sizeof *p);
 }
