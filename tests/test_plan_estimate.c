@@ -387,22 +387,23 @@ static void test_expert_bias(void **state)
     for (int i = 0; i < 3; i++) {
         char profile[512];
         clv_machine *machine;
-        snprintf(profile, sizeof profile,
-                 "{\"name\": \"m\", \"ranks_per_host\": 8, \"hosts\": 1, \"memory_bytes\": 8e10, "
-                 "\"memory_bytes_per_s\": 1e9, \"flops_per_s\": {\"f32\": 1e13}, \"host\": {\"alpha_s\": 1e-9, "
-                 "\"bytes_per_s\": 1e9}, \"expert_bias_bytes\": {\"forward\": %s, \"recomputed\": 16, \"backward\": 0}}",
-                 bytes[i]);
+        snprintf(
+            profile, sizeof profile,
+            "{\"name\": \"m\", \"ranks_per_host\": 8, \"hosts\": 1, \"memory_bytes\": 8e10, "
+            "\"memory_bytes_per_s\": 1e9, \"flops_per_s\": {\"f32\": 1e13}, \"host\": {\"alpha_s\": 1e-9, "
+            "\"bytes_per_s\": 1e9}, \"expert_bias_bytes\": {\"forward\": %s, \"recomputed\": 16, \"backward\": 0}}",
+            bytes[i]);
         must(clv_machine_parse(&machine, profile, strlen(profile), "profile", &err), &err);
         for (int again = 0; again < 2; again++) {
             clv_plan_estimate e = {.size = sizeof e};
-            clv_plan_options plan = {.size = sizeof plan,
-                                     .model = write_config("gpt_oss", config),
-                                     .mesh = &mesh,
-                                     .batch = 4,
-                                     .seq = 64,
-                                     .dtype = CLV_BF16,
-                                     .compile = {.machine = machine,
-                                                 .recompute = again ? CLV_RECOMPUTE_FULL : CLV_RECOMPUTE_NONE}};
+            clv_plan_options plan = {
+                .size = sizeof plan,
+                .model = write_config("gpt_oss", config),
+                .mesh = &mesh,
+                .batch = 4,
+                .seq = 64,
+                .dtype = CLV_BF16,
+                .compile = {.machine = machine, .recompute = again ? CLV_RECOMPUTE_FULL : CLV_RECOMPUTE_NONE}};
             const clv_plan_estimate_options how = {.size = sizeof how, .plan = &plan, .rules = "dp"};
             must(clv_plan_estimate_step(&e, &how, &err), &err);
             seconds[i][again] = e.parts.ops[CLV_PART_FEED_FORWARD];
@@ -497,7 +498,7 @@ int main(void)
                                        cmocka_unit_test(test_context_exchange), cmocka_unit_test(test_single_axes),
                                        cmocka_unit_test(test_sum_is_whole),     cmocka_unit_test(test_schedules),
                                        cmocka_unit_test(test_context),          cmocka_unit_test(test_experts),
-                                       cmocka_unit_test(test_offload),          cmocka_unit_test(test_dispatch), cmocka_unit_test(test_expert_bias),
-                                       cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_offload),          cmocka_unit_test(test_dispatch),
+                                       cmocka_unit_test(test_expert_bias),      cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, open_machine, close_machine);
 }

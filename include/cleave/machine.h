@@ -60,9 +60,9 @@
  *     "dispatch": "tokens",                    "copies": a token goes once to each of its experts, as by Megatron's
  *                                              dispatcher alltoall; "tokens": once to each rank with experts of it, as
  *                                              by DeepEP (optional: "tokens")
- *     "expert_bias_bytes": {"forward": 24, "recomputed": 16, "backward": 40},    bytes an element of the rows of experts
- *                                              that their biases and the clamps of their gates move, where these are
- *                                              kernels of their own; recomputed: again, if activations are (optional)
+ *     "expert_bias_bytes":                     bytes an element of the rows of experts that their biases and the clamps
+ *       {"forward": 28, "recomputed": 16,      of their gates move, where these are kernels of their own; recomputed:
+ *        "backward": 36},                      again, if activations are (optional)
  *     "ring_efficiency": 0.65,                 context parallelism is a ring: rate of attention to blocks of other
  *                                              ranks, relative to a rank's own (optional: the cheapest exchange, at 1)
  *     "offload_bytes_per_s": 4.5e11,           to the host's memory, and as fast back (optional: not known)

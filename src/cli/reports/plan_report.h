@@ -32,7 +32,8 @@ typedef struct clv_plan_report {
     clv_memory_limit limit;
     clv_prediction predicted;
     clv_prediction_parts parts;
-    clv_plan_change fastest; /* if it does not fit: of what fits of its mesh and rules, by microbatches, recomputation and
+    clv_plan_change
+        fastest; /* if it does not fit: of what fits of its mesh and rules, by microbatches, recomputation and
                                 what is gathered again */
     int n_smaller;
     clv_plan_change *smaller; /* if it does not fit: the single changes that reduce its memory, smallest first */

@@ -17,12 +17,12 @@
 enum {
     LINES = 23, /* of a terminal of 24: the last is the shell's */
     TEXT = 4096,
-    TITLE = 13,       /* columns of "memory", "time a step", "change first" */
-    LABEL = 24,       /* of a row's label */
-    AMOUNTS = 17,     /* of "10.5 GiB   12.5 %" */
-    LEAST_BAR = 8,    /* columns of which a bar says something */
-    MOST_BAR = 400,   /* columns */
-    MOST_ROWS = 16,   /* of a section */
+    TITLE = 13,        /* columns of "memory", "time a step", "change first" */
+    LABEL = 24,        /* of a row's label */
+    AMOUNTS = 17,      /* of "10.5 GiB   12.5 %" */
+    LEAST_BAR = 8,     /* columns of which a bar says something */
+    MOST_BAR = 400,    /* columns */
+    MOST_ROWS = 16,    /* of a section */
     MOST_PURPOSES = 4, /* rows of communication */
     LEAST_PURPOSES = 2 /* where memory needs their lines */
 };

@@ -29,7 +29,7 @@ typedef struct clv_op_factors {
     } item[CLV_MAX_OP_FACTORS];
 } clv_op_factors;
 
-/* Bytes that biases of experts and clamps of their gates move beside this library's, an element of the experts' rows. */
+/* Bytes that biases of experts and clamps of their gates move beside this library's, an element of experts' rows. */
 typedef struct clv_expert_bias {
     double forward, recomputed, backward; /* recomputed: with the activations, if these are */
 } clv_expert_bias;

@@ -28,36 +28,43 @@ typedef struct profile_key {
     double lo, hi, otherwise; /* of the number. NAN: it is required */
 } profile_key;
 
-#define NUMBER(key, in_software, lo, hi, otherwise)                                                                    \
-    {#key, in_software, offsetof(clv_machine, key), lo, hi, otherwise}
+#define OTHER(key, replaced)                                                                                           \
+    {                                                                                                                  \
+        .name = #key, .in_software = replaced                                                                          \
+    }
+#define NUMBER(key, replaced, least, most, default_)                                                                   \
+    {                                                                                                                  \
+        .name = #key, .in_software = replaced, .number = offsetof(clv_machine, key), .lo = least, .hi = most,          \
+        .otherwise = default_                                                                                          \
+    }
 
 static const profile_key keys[] = {
-    {"name", false, 0, 0, 0, 0},
-    {"source", true, 0, 0, 0, 0},
-    {"ranks_per_host", false, 0, 0, 0, 0},
-    {"hosts", false, 0, 0, 0, 0},
-    {"host", false, 0, 0, 0, 0},
-    {"network", false, 0, 0, 0, 0},
-    {"flops_per_s", true, 0, 0, 0, 0},
+    OTHER(name, false),
+    OTHER(source, true),
+    OTHER(ranks_per_host, false),
+    OTHER(hosts, false),
+    OTHER(host, false),
+    OTHER(network, false),
+    OTHER(flops_per_s, true),
     NUMBER(efficiency, true, 1e-3, 1, 1),
     NUMBER(k_half, true, 0, 1e6, 0),
     NUMBER(traffic_factor, true, 1e-3, 1e3, 1),
     NUMBER(memory_bytes, false, 1e-12, 1e30, NAN),
     NUMBER(memory_bytes_per_s, true, 1e-12, 1e30, NAN),
     NUMBER(instruction_s, true, 0, 1, 0),
-    {"op_efficiency", true, 0, 0, 0, 0},
-    {"op_traffic", true, 0, 0, 0, 0},
-    {"overlap", true, 0, 0, 0, 0},
-    {"collectives", true, 0, 0, 0, 0},
-    {"selective", true, 0, 0, 0, 0},
-    {"dispatch", true, 0, 0, 0, 0},
-    {"expert_bias_bytes", true, 0, 0, 0, 0},
-    {"ops", true, 0, 0, 0, 0},
-    {"ops_alone", false, 0, 0, 0, 0},
-    {"ops_network", false, 0, 0, 0, 0},
-    {"software", false, 0, 0, 0, 0},
-    {"published", true, 0, 0, 0, 0},
-    {"fitted", true, 0, 0, 0, 0},
+    OTHER(op_efficiency, true),
+    OTHER(op_traffic, true),
+    OTHER(overlap, true),
+    OTHER(collectives, true),
+    OTHER(selective, true),
+    OTHER(dispatch, true),
+    OTHER(expert_bias_bytes, true),
+    OTHER(ops, true),
+    OTHER(ops_alone, false),
+    OTHER(ops_network, false),
+    OTHER(software, false),
+    OTHER(published, true),
+    OTHER(fitted, true),
     NUMBER(ring_efficiency, true, 1e-3, 1, 0),
     NUMBER(logit_bytes, true, 0, 64, 0),
     NUMBER(split_logit_bytes, true, 0, 64, -1), /* as logit_bytes */
@@ -593,11 +600,13 @@ clv_status clv_machine_write(const clv_machine *p, const char *path, clv_error *
     json_t *document = json_pack(
         "{s:s, s:I, s:I, s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "name", p->name, "ranks_per_host",
         (json_int_t)p->ranks_per_host, "hosts", (json_int_t)p->hosts, "flops_per_s", flops, "overlap",
-        overlaps[p->activations_overlap ? 0 : p->weights_overlap ? 1 : 2], "collectives", collectives[p->through_root],
-        "selective", selectives[p->recomputes_matmuls], "dispatch", dispatches[p->dispatches_copies], "op_efficiency",
-        factors_json(&p->op_efficiency), "op_traffic", factors_json(&p->op_traffic), "host",
-        link_json(&p->host, &p->host_share), "ops", rates_json(&p->rates_shared), "ops_alone",
-        rates_json(&p->rates_alone));
+        overlaps[p->activations_overlap ? 0
+                 : p->weights_overlap   ? 1
+                                        : 2],
+        "collectives", collectives[p->through_root], "selective", selectives[p->recomputes_matmuls], "dispatch",
+        dispatches[p->dispatches_copies], "op_efficiency", factors_json(&p->op_efficiency), "op_traffic",
+        factors_json(&p->op_traffic), "host", link_json(&p->host, &p->host_share), "ops", rates_json(&p->rates_shared),
+        "ops_alone", rates_json(&p->rates_alone));
     clv_machine numbers = *p;
     for (int k = 0; document && k < KEYS; k++)
         if (keys[k].number && *number_of(&numbers, &keys[k]) != keys[k].otherwise)
