@@ -58,7 +58,7 @@ def scaled(task: dict, name: str, factor: float) -> dict:
     profile = {**profile_of(task["hardware"]), **task.get("profile", {})}
     entry = dict(profile["software"][task["software"]])
     stated = entry.get(name, profile.get(name))
-    limit = 1 if name in ("efficiency", "op_efficiency") else math.inf
+    limit = 1 if name.endswith("efficiency") else math.inf
     entry[name] = ({op: min(limit, x * factor) for op, x in stated.items()} if isinstance(stated, dict)
                    else min(limit, stated * factor))  # fmt: skip
     entry.pop("fitted", None)

@@ -189,20 +189,38 @@ def software_of(fp8, titan, async_tp, rowwise=False, fp4=False):
     return 'torchtitan-float8-rowwise' if rowwise else f"torchtitan-float8{'-async-tp' if async_tp else ''}"
 
 
-def moe_software(row, fp8, crosses_hosts):
-    """Megatron-Bridge captures a step of experts as one CUDA graph, with fused products of experts, from 26.06 on (not
-    Kimi K2's); before, the host starts each kernel. Where experts are on several hosts it overlaps the all-to-alls of
-    virtual stages (overlap_moe_expert_parallel_comm of its recipes)."""
-    release = row['source'].split('[')[-1].split(' ')[0]
-    if release >= '26.06' and row['model']['name'] != 'Kimi_K2':
+def is_one_graph(row):
+    """Whether a recipe of Megatron-Bridge captures a step of experts as one CUDA graph, with fused products of experts
+    (cuda_graph_impl full_iteration); else the host starts each kernel. None of Kimi K2, none before 26.06 (v0.5.0)."""
+    name, machine, release = row['model']['name'], row['hardware']['name'], release_of(row)
+    if release < '26.06' or name == 'Kimi_K2' or 'H100' in machine:
+        return False
+    if 'GB' in machine or profile_is(row['hardware'], 'B300') and name == 'Qwen3_30B_a3B':
+        return True
+    return release >= '26.08' and (name.startswith('Qwen3') or name == 'DeepSeekV3' and 'B300' in machine)
+
+
+def moe_software(row, fp8, virtual_stages):
+    """Recipes with virtual stages on hosts of eight GPUs overlap their all-to-alls (moe_a2a_overlap, v0.1.0 to v0.4.2;
+    on B200 with CUDA graphs), but not Qwen3 235B's on B200 in 25.11, whose layout on the page is that of 25.09, when
+    H100 alone had it."""
+    b200, rack = profile_is(row['hardware'], 'B200'), 'GB' in row['hardware']['name']
+    if is_one_graph(row):
         return software_of(fp8, False, False)
-    return f"megatron-moe-{'fp8' if fp8 else 'bf16'}{'-overlap' if crosses_hosts else ''}"
+    name = f"megatron-moe-{'fp8' if fp8 else 'bf16'}"
+    if rack or virtual_stages == 1 or b200 and release_of(row) == '25.11':
+        return name
+    return f"{name}-overlap{'-graph' if b200 else ''}"
+
+
+def release_of(row):
+    return row['source'].split('[')[-1].split(' ')[0]
 
 
 def dispatches_copies(row):
     """Megatron's dispatcher alltoall, where a recipe names no other (moe_flex_dispatcher_backend of Megatron-Bridge
     v0.2.0, of 25.09 and 25.11, to v0.4.0): GPT-OSS; B200, and Qwen3 on H100, at first; Qwen3 235B on B200."""
-    name, machine, release = row['model']['name'], row['hardware']['name'], row['source'].split('[')[-1].split(' ')[0]
+    name, machine, release = row['model']['name'], row['hardware']['name'], release_of(row)
     is_first, b200 = release < '26', profile_is(row['hardware'], 'B200')
     return release < '26.06' and (name == 'GPT OSS 120B' or is_first and (b200 or 'H100' in machine and 'Qwen3' in name)
                                   or b200 and name == 'Qwen3_235B_a22B')
@@ -222,11 +240,14 @@ def common(row):
         vp = 5
     if name == 'GPT OSS 120B' and profile_is(hardware, 'B200') and '[25.11' in row['source']:
         ep = 64 # the recipe's (v0.2.0), as the page has it for 26.02 with the same speed; that of 25.11 has 8
+    qwen_h100 = name == 'Qwen3_30B_a3B' and 'H100' in hardware['name'] and '[25.11' in row['source']
+    if qwen_h100: # the recipe's (v0.2.0); the page repeats the layout of 25.09, which dropped tokens at twice the speed
+        vp = 12
     data = gpus // (tp * pp * cp)
     ep = min(ep, data)  # Megatron counts ranks of tp among those of ep, too
     global_batch = batch.get('global_') or batch['local'] * data
     micro = batch.get('micro') or batch['local']
-    if name == 'Llama 3.1 70B' and pp == 4: # the recipes' 1; the page of 26.02.01 has 2 in one row
+    if qwen_h100 or name == 'Llama 3.1 70B' and pp == 4: # the recipes' 1; the page of 26.02.01 has 2 in one row
         micro = 1
     fp8 = row['dtype'] is None or 'fp8' in row['dtype'].lower() or 'float8' in row['dtype'].lower()
     titan = 'torchtitan' in row['source']
@@ -240,10 +261,11 @@ def common(row):
             'batch': global_batch, 'accumulate': global_batch // (micro * data), 'seq': seq, 'dtype': 'bf16',
             'devices': gpus, 'hardware': profile,
             # their recipes recompute norms and activations of experts, or the up-projections of latent attention
-            'recompute': 'selective' if name.startswith(('GPT OSS', 'DeepSeek', 'Kimi')) else
+            'recompute': 'none' if name == 'GPT OSS 120B' and profile in ('b300', 'gb300-nvl72') else
+            'selective' if name.startswith(('GPT OSS', 'DeepSeek', 'Kimi')) else
             # the page of H200s runs llama3_8b.toml, whose activation_checkpoint is selective, by op
             'selective' if 'h200_202506' in row['source'] else recompute_of(row.get('recompute')),
-            'software': moe_software(row, fp8, vp > 1 and ep * tp > (72 if 'nvl72' in profile else 8)) if ep > 1 else
+            'software': moe_software(row, fp8, vp) if ep > 1 else
             software_of(fp8, titan, how.get('async_tp'), 'rowwise' in (row['dtype'] or ''), row['dtype'] == 'NVFP4'),
             'more': (REGATHER if tp > 1 and (titan or pp > 1) else []) + stages_of(pp, vp) +
             (['--offload-layers', str(OFFLOADED[profile])] if sharded and profile in OFFLOADED and fp8 and

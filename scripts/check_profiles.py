@@ -27,8 +27,8 @@ DTYPES = ("f64", "f32", "f16", "bf16")
 
 def keys_of_the_library():
     """The keys that machine_profile.c accepts."""
-    table = re.search(r"const valid\[\] = \{(.*?)\};", READER.read_text(), re.S)
-    return set(re.findall(r'"(\w+)"', table.group(1)))
+    table = re.search(r"profile_key keys\[\] = \{(.*?)\};", READER.read_text(), re.S)
+    return set(re.findall(r"(?:OTHER|NUMBER)\((\w+)", table.group(1)))
 
 
 def outside(where, value, limits):

@@ -47,8 +47,12 @@ static void test_list(void **state)
     cli_expect(0, "\nmi300x          178.8 GiB      1.31 P     5.30 T      310 G   45.0 G           8\n",
                "plan --hardware list");
     assert_int_equal(cli_run(out, "plan --hardware list"), 0);
-    for (const char *line = out; *line; line += strcspn(line, "\n") + 1)
-        assert_true(strcspn(line, "\n") <= 80);
+    assert_non_null(strstr(out, "\n  pytorch, torch-compile, pytorch-flash1, megatron-2021\n"));
+    int columns = 0;
+    for (const char *c = out; *c; c++) {
+        columns = *c == '\n' ? 0 : columns + ((*c & 0xc0) != 0x80); /* of UTF-8 */
+        assert_true(columns <= 80);
+    }
     assert_int_equal(cli_run(out, "plan --hardware list --json"), 0);
     json_t *printed = json_loads(out, 0, NULL), *row, *rows = json_object_get(printed, "profiles");
     size_t i;
@@ -57,6 +61,7 @@ static void test_list(void **state)
     {
         assert_true(json_number_value(json_object_get(row, "memory")) > 8e9);
         assert_true(json_number_value(json_object_get(row, "bf16_flops")) > 1e10);
+        assert_non_null(json_string_value(json_object_get(row, "software")));
         cli_expect(0, json_string_value(json_object_get(row, "name")), "plan --block ffn --json --hardware %s",
                    json_string_value(json_object_get(row, "name")));
     }

@@ -211,6 +211,21 @@ static void test_changes(void **state)
                      1);
     assert_non_null(strstr(out, "\nchange first --batch 8: 1.4 GiB a rank, fits\n"
                                 "             --mesh data=4,model=4: 1.4 GiB a rank of 16, fits\n"));
+    /* several options, where none suffices alone: the memory and the time are those of the plan with them */
+    static const char several[] = "--accumulate 8 --recompute selective";
+    static const char tiny[] = "plan -m {g}/llama --batch 32 --seq 16 --mesh data=2 --rules fsdp --hardware "
+                               "h100-nvlink-ib --memory-limit 400K %s 2>{d}/said";
+    assert_int_equal(cli_run(out, tiny, ""), 1);
+    read_change(option, figure);
+    assert_string_equal(option, several);
+    const char *fits = strstr(out, "a rank, fits, ");
+    char seconds[64] = "";
+    assert_non_null(fits);
+    assert_int_equal(sscanf(fits, "a rank, fits, %63s", seconds), 1);
+    assert_int_equal(cli_run(out, tiny, several), 0);
+    figure[strcspn(figure, " ")] = '\0';
+    assert_non_null(strstr(out, figure));
+    assert_non_null(strstr(strstr(out, "\ntime "), seconds));
     /* what comes closest, where nothing fits */
     assert_int_equal(cli_run(out, "plan -m {g}/llama --seq 16 --memory-limit 1K 2>{d}/said"), 1);
     assert_non_null(strstr(out, ", does not fit either\n             --search --devices 1, which combines options\n"));

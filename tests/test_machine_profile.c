@@ -52,7 +52,9 @@ static void test_refused(void **state)
     refused("\"host\":{\"alpha_s\":1e-6,", "\"host\":{", "\"host\": \"alpha_s\" is missing");
     refused("\"network\":{\"alpha_s\":1e-3,\"bytes_per_s\":1e6},", "", "\"network\" is missing");
     refused("\"name\":\"n\"", "\"name\":\"n\",\"speed\":1", "unknown key \"speed\"; valid: name, source");
-    refused("\"name\":\"n\"", "\"name\":\"n\",\"speed\":1", ", gradient_bytes, operand_bytes"); /* the last, too */
+    refused("\"name\":\"n\"", "\"name\":\"n\",\"speed\":1", ", offload_bytes_per_s"); /* the last, too */
+    refused("\"efficiency\":0.5", "\"expert_bias_bytes\":{\"forward\":1}", "\"recomputed\" is missing");
+    refused("\"efficiency\":0.5", "\"expert_bias_bytes\":{\"up\":1}", "unknown key \"up\"; valid: forward");
     refused("\"efficiency\":0.5", "\"overlap\":\"some\"", "\"overlap\" is \"some\"; valid: all, weights, none");
     refused("\"efficiency\":0.5", "\"collectives\":\"tree\"", "\"collectives\" is \"tree\"; valid: ranks, root");
     refused("\"bytes_per_s\":1e7", "\"bytes_per_s\":1e7,\"shares\":1",
@@ -116,6 +118,9 @@ static void test_written_as_read(void **state)
     p->score_bytes = 5;
     p->gradient_bytes = 2;
     p->operand_bytes = 1;
+    p->ring_efficiency = 0.75;
+    p->expert_bias = (clv_expert_bias){1, 2, 3};
+    p->dispatches_copies = p->recomputes_matmuls = true;
     p->weights_overlap = p->activations_overlap = false;
     p->through_root = true;
     p->network_share = (clv_rate){.n = 2, .work = {4, 8}, .rate = {1, 0.5}};
@@ -140,6 +145,9 @@ static void test_written_as_read(void **state)
     close_to(q->score_bytes, 5);
     close_to(q->gradient_bytes, 2);
     close_to(q->operand_bytes, 1);
+    close_to(q->ring_efficiency, 0.75);
+    assert_true(q->expert_bias.forward == 1 && q->expert_bias.recomputed == 2 && q->expert_bias.backward == 3);
+    assert_true(q->dispatches_copies && q->recomputes_matmuls);
     assert_true(!q->weights_overlap && !q->activations_overlap);
     assert_true(q->through_root && q->host_share.n == 0 && q->network_share.n == 2);
     close_to(clv_rate_at(&q->network_share, 8), 0.5);

@@ -137,7 +137,12 @@ static void test_context_exchange(void **state)
     assert_int_equal(cost.exchange, CLV_CONTEXT_RING);
     assert_float_equal(cost.exposed, 0, 0);
     assert_float_equal(cost.hidden, 9 * block, 1e-12); /* three blocks forward, twice three backward */
+    const double merges = cost.ops; /* software with a ring takes it, and longer for the three blocks of others */
+    layer.ring_efficiency = 0.5;
+    assert_float_equal(clv_context_cheapest(&layer).ops, merges + 3 * 3.0 / 4, 1e-12);
     layer.forward = layer.backward = 0;
+    assert_int_equal(clv_context_cheapest(&layer).exchange, CLV_CONTEXT_RING);
+    layer.ring_efficiency = 0;
     cost = clv_context_cheapest(&layer);
     assert_int_equal(cost.exchange, CLV_CONTEXT_ALL_GATHER);
     assert_float_equal(cost.exposed, 9 * block, 1e-12);
@@ -361,6 +366,54 @@ static void test_dispatch(void **state)
     }
     /* of four ranks, two experts of eight: 4 (1 - (3/4)^2) places of a token, 2 copies */
     assert_float_equal(copies.expert / tokens.expert, 2 / 1.75, 1e-3);
+    /* copies are sorted by expert, and back, in both passes: 256 rows of 4096 in bf16 are read and written */
+    const double sorts = 32 * 4 * (2 * 256 * 4096 * 2.0) / 1e12;
+    assert_float_equal(copies.parts.ops[CLV_PART_FEED_FORWARD] - tokens.parts.ops[CLV_PART_FEED_FORWARD], sorts,
+                       1e-4 * sorts);
+}
+
+/* Biases and clamps of experts that are kernels of their own move bytes of each row; some again with activations. */
+static void test_expert_bias(void **state)
+{
+    (void)state;
+    static const char config[] =
+        "{\"model_type\": \"gpt_oss\", \"hidden_size\": 256, \"num_hidden_layers\": 4, \"num_attention_heads\": 4, "
+        "\"num_key_value_heads\": 2, \"head_dim\": 64, \"intermediate_size\": 128, \"num_local_experts\": 8, "
+        "\"num_experts_per_tok\": 2, \"vocab_size\": 512, \"max_position_embeddings\": 128}";
+    static const char *const bytes[] = {"0", "28", "36"};
+    double seconds[3][2];
+    clv_mesh mesh;
+    must(clv_mesh_parse(&mesh, "data=2", &err), &err);
+    for (int i = 0; i < 3; i++) {
+        char profile[512];
+        clv_machine *machine;
+        snprintf(
+            profile, sizeof profile,
+            "{\"name\": \"m\", \"ranks_per_host\": 8, \"hosts\": 1, \"memory_bytes\": 8e10, "
+            "\"memory_bytes_per_s\": 1e9, \"flops_per_s\": {\"f32\": 1e13}, \"host\": {\"alpha_s\": 1e-9, "
+            "\"bytes_per_s\": 1e9}, \"expert_bias_bytes\": {\"forward\": %s, \"recomputed\": 16, \"backward\": 0}}",
+            bytes[i]);
+        must(clv_machine_parse(&machine, profile, strlen(profile), "profile", &err), &err);
+        for (int again = 0; again < 2; again++) {
+            clv_plan_estimate e = {.size = sizeof e};
+            clv_plan_options plan = {
+                .size = sizeof plan,
+                .model = write_config("gpt_oss", config),
+                .mesh = &mesh,
+                .batch = 4,
+                .seq = 64,
+                .dtype = CLV_BF16,
+                .compile = {.machine = machine, .recompute = again ? CLV_RECOMPUTE_FULL : CLV_RECOMPUTE_NONE}};
+            const clv_plan_estimate_options how = {.size = sizeof how, .plan = &plan, .rules = "dp"};
+            must(clv_plan_estimate_step(&e, &how, &err), &err);
+            seconds[i][again] = e.parts.ops[CLV_PART_FEED_FORWARD];
+        }
+        clv_machine_free(machine);
+    }
+    const double elems = 4 * (2 * 64 * 2) * 128.0; /* four layers, two sequences a rank, two experts a token */
+    for (int again = 0; again < 2; again++)
+        assert_float_equal(seconds[2][again] - seconds[1][again], 8 * elems / 1e9, 1e-4 * 8 * elems / 1e9);
+    assert_true(seconds[0][1] - seconds[0][0] > 16 * elems / 1e9);
 }
 
 /* Experts on eight ranks: an eighth of them each; their all-to-alls take time. */
@@ -443,6 +496,6 @@ int main(void)
                                        cmocka_unit_test(test_sum_is_whole),     cmocka_unit_test(test_schedules),
                                        cmocka_unit_test(test_context),          cmocka_unit_test(test_experts),
                                        cmocka_unit_test(test_offload),          cmocka_unit_test(test_dispatch),
-                                       cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_expert_bias),      cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, open_machine, close_machine);
 }

@@ -60,6 +60,11 @@
  *     "dispatch": "tokens",                    "copies": a token goes once to each of its experts, as by Megatron's
  *                                              dispatcher alltoall; "tokens": once to each rank with experts of it, as
  *                                              by DeepEP (optional: "tokens")
+ *     "expert_bias_bytes":                     bytes an element of the rows of experts that their biases and the clamps
+ *       {"forward": 28, "recomputed": 16,      of their gates move, where these are kernels of their own; recomputed:
+ *        "backward": 36},                      again, if activations are (optional)
+ *     "ring_efficiency": 0.65,                 context parallelism is a ring: rate of attention to blocks of other
+ *                                              ranks, relative to a rank's own (optional: the cheapest exchange, at 1)
  *     "offload_bytes_per_s": 4.5e11,           to the host's memory, and as fast back (optional: not known)
  *     "ops": {"dot_general": {"f32": [[1e6, 6e10], [1e9, 1.7e11]]}, "all_reduce": {"f32": [[4096, 1e9]]}},
  *     "ops_alone": {...},                      the same with a single rank on the host
@@ -70,7 +75,8 @@
  *                                              traffic_factor, overlap, instruction_s, memory_bytes_per_s, and
  *                                              by op: op_efficiency, op_traffic, ops; and collectives, logit_bytes,
  *                                              split_logit_bytes, score_bytes, gradient_bytes, operand_bytes,
- *                                              selective, dispatch, fragmentation, published, fitted
+ *                                              selective, dispatch, expert_bias_bytes, ring_efficiency, fragmentation,
+ *                                              published, fitted
  *
  * A measurement is a list of [work, rate] by increasing work: flops and flops/s for matmuls and attention, bytes and
  * bytes/s for other ops (memory traffic) and for collectives (received). Rates and shares are interpolated over the
@@ -142,6 +148,7 @@ typedef struct clv_machine_info {
     double published_error; /**< what the relative error of the time stays below in nine of ten of them */
     clv_dtype published_dtype;   /**< theirs */
     const char *published_rules; /**< presets of theirs, "dp, megatron"; lives with the machine */
+    const char *all_software;    /**< entries of the profile's "software", "pytorch, maxtext"; lives with the machine */
 } clv_machine_info;
 /** Describes a machine in *out. @return CLV_EINVAL for an invalid size */
 CLV_EXPERIMENTAL clv_status clv_machine_get_info(const clv_machine *machine, clv_machine_info *out, clv_error *err);

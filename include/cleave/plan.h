@@ -105,6 +105,7 @@ typedef struct clv_plan_suggestion {
                                    "recompute" of its compile options */
     const char *value;        /**< "data=4,model=4", "fsdp", "4", "bf16", "full"; "" for reshard_after_forward */
     const clv_memory *memory; /**< memory of the changed plan; peak is NULL */
+    double seconds;           /**< predicted for a run of the changed plan */
 } clv_plan_suggestion;
 
 /** Finds them. Free with clv_plan_suggestions_free.

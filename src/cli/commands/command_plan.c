@@ -188,9 +188,10 @@ static clv_status report(clv_invocation *run, const plan_args *a, const clv_prog
                          const clv_plan_estimate *estimate, clv_error *err)
 {
     clv_plan_report r;
-    clv_status status = program ? clv_plan_report_make(&r, &a->plan, program, a->memory_limit, err)
+    const bool screen = !run->format.json && !a->all && !a->collectives;
+    clv_status status = program ? clv_plan_report_make(&r, &a->plan, program, a->memory_limit, !screen, err)
                                 : clv_plan_report_make_from_estimate(&r, &a->plan, estimate, a->memory_limit, err);
-    if (status == CLV_OK && !run->format.json && !a->all && !a->collectives)
+    if (status == CLV_OK && screen)
         clv_plan_screen_print(&r);
     else if (status == CLV_OK)
         run->code = clv_table_finish(make_table(a, &r, run->format.json), &run->format);

@@ -18,6 +18,7 @@ static clv_status add_profile(clv_table *t, const char *name, clv_error *err)
         clv_table_count(t, "host_link", info.host.bytes_per_s);
         clv_table_count(t, "network", info.network.bytes_per_s);
         clv_table_int(t, "host_ranks", info.ranks_per_host);
+        clv_table_text(t, "software", info.all_software[0] ? info.all_software : "-");
     }
     clv_machine_free(machine);
     return status;

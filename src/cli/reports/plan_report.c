@@ -1,10 +1,12 @@
-/* plan_report.c - gathers what `cleave plan` prints, planning again with single options changed for what would help. */
+/* plan_report.c - gathers what `cleave plan` prints, planning again with options changed for what would help. */
 #include "cli/reports/plan_report.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cleave/plan_search.h"
 #include "cleave/status.h"
 
 const char *clv_plan_step_name(const clv_plan_options *o)
@@ -82,6 +84,7 @@ static clv_status read_suggestions(clv_plan_report *r, const clv_plan_suggestion
         for (char *c = item->option; *c && *c != ' '; c++)
             *c = *c == '_' ? '-' : *c;
         item->memory = *change.memory;
+        item->seconds = change.seconds;
     }
     return CLV_OK;
 }
@@ -94,6 +97,52 @@ static clv_status find_smaller(clv_plan_report *r, clv_error *err)
     clv_status status = read_suggestions(r, found, err);
     clv_plan_suggestions_free(found);
     return status;
+}
+
+/* The options of a candidate that differ from those of the plan. */
+static void print_candidate(clv_plan_change *out, const clv_plan_candidate *c, const clv_plan_options *given)
+{
+    char *text = out->option;
+    size_t size = sizeof out->option, n = 0;
+    if (c->accumulate != (given->accumulate ? given->accumulate : 1))
+        n += (size_t)snprintf(text + n, size - n, " --accumulate %lld", (long long)c->accumulate);
+    if (c->recompute != given->compile.recompute)
+        n += (size_t)snprintf(text + n, size - n, " --recompute %s", clv_recompute_name(c->recompute));
+    if (c->reshard_after_forward != given->compile.reshard_after_forward)
+        n += (size_t)snprintf(text + n, size - n, " %s",
+                              c->reshard_after_forward == CLV_RESHARD_ALL    ? "--reshard-after-forward"
+                              : c->reshard_after_forward == CLV_RESHARD_NONE ? "--keep-gathered"
+                                                                             : "--reshard-weights");
+    memmove(text, text + (n > 0), n + (n == 0));
+    out->memory = (clv_memory){.size = sizeof out->memory, .total = llround(c->memory)};
+    out->seconds = c->seconds;
+}
+
+/* By a search of the given mesh and preset. */
+static void find_fastest(clv_plan_report *r)
+{
+    clv_plan_options base = r->option->plan;
+    const clv_mesh_option *mesh = &r->option->mesh;
+    clv_plan_search *found;
+    clv_plan_candidate best = {.size = sizeof best};
+    const clv_plan_search_options how = {.size = sizeof how,
+                                         .base = &base,
+                                         .rules = mesh->axis_rules.name,
+                                         .devices = clv_mesh_rank_count(&mesh->mesh),
+                                         .memory_limit = r->limit.bytes,
+                                         .runnable = true,
+                                         .most = 1};
+    base.mesh = &mesh->mesh;
+    base.rules = NULL;
+    base.sp = false;
+    base.accumulate = 0;
+    base.compile.recompute = CLV_RECOMPUTE_NONE;
+    base.compile.reshard_after_forward = CLV_RESHARD_WEIGHTS;
+    if (!how.rules[0] || clv_plan_search_run(&found, &how, NULL) != CLV_OK)
+        return; /* rules of a file, or nothing fits */
+    if (clv_plan_search_at(found, 0, &best, NULL) == CLV_OK && best.fits)
+        print_candidate(&r->fastest, &best, &r->option->plan);
+    clv_plan_search_free(found);
 }
 
 /* ---- what is faster ---- */
@@ -168,16 +217,41 @@ int64_t clv_plan_change_ranks(const clv_plan_change *change)
                : 0;
 }
 
+/* Seconds of as many sequences as the plan has. */
+static double seconds_of(const clv_plan_report *r, const clv_plan_change *change)
+{
+    long long batch = 0;
+    return sscanf(change->option, "--batch %lld", &batch) == 1 && batch > 0
+               ? change->seconds * (double)r->option->plan.batch / (double)batch
+               : change->seconds;
+}
+
+/* The fastest that fits of the single changes that are not chosen yet, on the ranks that there are or on more. */
+static const clv_plan_change *fastest_single(const clv_plan_report *r, bool more)
+{
+    const clv_plan_change *best = NULL;
+    for (int i = 0; i < r->n_smaller; i++) {
+        const clv_plan_change *change = &r->smaller[i];
+        const bool chosen = r->n_first > 0 && r->first[0] == change;
+        if (!chosen && clv_plan_report_fits(r, &change->memory) && (clv_plan_change_ranks(change) > 0) == more &&
+            (!best || seconds_of(r, change) < seconds_of(r, best)))
+            best = change;
+    }
+    return best;
+}
+
 /* What suffices on the ranks that there are goes before what needs more. */
 static void choose_first(clv_plan_report *r)
 {
-    for (int more = 0; more < 2; more++)
-        for (int i = 0; i < r->n_smaller; i++)
-            if (clv_plan_report_fits(r, &r->smaller[i].memory) && (clv_plan_change_ranks(&r->smaller[i]) > 0) == more)
-                add_first(r, &r->smaller[i]);
+    const bool fits = clv_plan_report_fits(r, &r->memory), single = !r->fastest.option[0];
+    const clv_plan_change *change;
+    add_first(r, &r->fastest);
+    for (int more = 0; single && more < 2; more++)
+        while (r->n_first < CLV_PLAN_FIRST && (change = fastest_single(r, more)) != NULL)
+            add_first(r, change);
     if (r->n_first == 0 && r->n_smaller > 0)
         add_first(r, &r->smaller[0]);
-    if (clv_plan_report_fits(r, &r->memory)) {
+    if (fits) {
         add_first(r, &r->order);
         add_first(r, &r->overlap);
     }
@@ -209,7 +283,7 @@ static clv_memory_limit find_limit(const clv_plan_report *r, int64_t memory_limi
 }
 
 clv_status clv_plan_report_make(clv_plan_report *r, const clv_plan_option *option, const clv_program *program,
-                                int64_t memory_limit, clv_error *err)
+                                int64_t memory_limit, bool singles, clv_error *err)
 {
     const clv_plan_options *plan = &option->plan;
     *r = (clv_plan_report){.option = option,
@@ -228,7 +302,10 @@ clv_status clv_plan_report_make(clv_plan_report *r, const clv_plan_option *optio
     CLV_TRY(clv_program_predict_parts(program, option->machine, &r->parts, err));
     name_part_of_block(&r->parts, plan->block);
     r->limit = find_limit(r, memory_limit);
-    if (!clv_plan_report_fits(r, &r->memory))
+    const bool fits = clv_plan_report_fits(r, &r->memory);
+    if (!fits)
+        find_fastest(r);
+    if (!fits && (singles || !r->fastest.option[0]))
         CLV_TRY(find_smaller(r, err));
     if (option->hardware) {
         find_order(r);

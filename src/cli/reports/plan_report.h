@@ -10,9 +10,9 @@ typedef struct clv_memory_limit {
     const char *source; /* "--memory-limit", or the name of the profile; NULL: no limit */
 } clv_memory_limit;
 
-/* The plan with one option changed. */
+/* The plan with options changed. */
 typedef struct clv_plan_change {
-    char option[CLV_MESH_TEXT + 16]; /* "--rules fsdp"; "": no change */
+    char option[CLV_MESH_TEXT + 16]; /* "--rules fsdp"; several of a search; "": no change */
     clv_memory memory;               /* total 0: not planned */
     double seconds;                  /* 0: not predicted */
 } clv_plan_change;
@@ -32,19 +32,23 @@ typedef struct clv_plan_report {
     clv_memory_limit limit;
     clv_prediction predicted;
     clv_prediction_parts parts;
+    clv_plan_change
+        fastest; /* if it does not fit: of what fits of its mesh and rules, by microbatches, recomputation and
+                                what is gathered again */
     int n_smaller;
-    clv_plan_change *smaller; /* if it does not fit: the changes that reduce its memory, smallest first */
+    clv_plan_change *smaller; /* if it does not fit: the single changes that reduce its memory, smallest first */
     /* If a machine is named: the order of axes, and the overlap, that save 1 % of the time or more. */
     clv_plan_change order, overlap;
     int n_first;
-    const clv_plan_change *first[CLV_PLAN_FIRST]; /* what to change first: what fits, else what comes closest; of a plan
-                                                     that fits what is faster */
+    const clv_plan_change *first[CLV_PLAN_FIRST]; /* what to change first: the fastest that fits, else what comes
+                                                     closest; of a plan that fits what is faster */
 } clv_plan_report;
 
 /* Gathers the facts of a compiled plan, which are borrowed. memory_limit: of --memory-limit; 0: the memory of the
- * machine that --hardware names. Free with clv_plan_report_free. */
+ * machine that --hardware names. singles: find `smaller` where `fastest` suffices, too. Free with
+ * clv_plan_report_free. */
 clv_status clv_plan_report_make(clv_plan_report *out, const clv_plan_option *option, const clv_program *program,
-                                int64_t memory_limit, clv_error *err);
+                                int64_t memory_limit, bool singles, clv_error *err);
 void clv_plan_report_free(clv_plan_report *report);
 /* The same of what is planned, not run; both are borrowed. */
 clv_status clv_plan_report_make_from_estimate(clv_plan_report *out, const clv_plan_option *option,

@@ -17,13 +17,14 @@
 enum {
     LINES = 23, /* of a terminal of 24: the last is the shell's */
     TEXT = 4096,
-    TITLE = 13,       /* columns of "memory", "time a step", "change first" */
-    LABEL = 24,       /* of a row's label */
-    AMOUNTS = 17,     /* of "10.5 GiB   12.5 %" */
-    LEAST_BAR = 8,    /* columns of which a bar says something */
-    MOST_BAR = 400,   /* columns */
-    MOST_ROWS = 16,   /* of a section */
-    MOST_PURPOSES = 4 /* rows of communication */
+    TITLE = 13,        /* columns of "memory", "time a step", "change first" */
+    LABEL = 24,        /* of a row's label */
+    AMOUNTS = 17,      /* of "10.5 GiB   12.5 %" */
+    LEAST_BAR = 8,     /* columns of which a bar says something */
+    MOST_BAR = 400,    /* columns */
+    MOST_ROWS = 16,    /* of a section */
+    MOST_PURPOSES = 4, /* rows of communication */
+    LEAST_PURPOSES = 2 /* where memory needs their lines */
 };
 
 /* ---- lines ---- */
@@ -316,6 +317,17 @@ static void collect_memory(section *of, const clv_memory *m)
     add_row(of, other);
 }
 
+/* Rows for each kind of a twentieth of the total, and for the rest. */
+static int memory_rows(const clv_plan_report *r)
+{
+    section kinds = {0};
+    int n = 1;
+    collect_memory(&kinds, &r->memory);
+    for (int i = 0; i < kinds.n; i++)
+        n += kinds.row[i].amount >= (double)r->memory.total / 20 && strcmp(kinds.row[i].label, "other") != 0;
+    return n;
+}
+
 static void put_memory(screen *s, const clv_plan_report *r, int rows)
 {
     double total = (double)r->memory.total, limit = r->limit.source ? r->limit.bytes : 0;
@@ -417,6 +429,10 @@ static void put_change(screen *s, const clv_plan_report *r, const clv_plan_chang
         if (clv_plan_change_ranks(change) > 0)
             put(s, " of %lld", (long long)clv_plan_change_ranks(change));
         put(s, clv_plan_report_fits(r, &change->memory) ? ", fits" : ", does not fit either");
+        if (change->seconds > 0 && r->option->hardware) {
+            put(s, ", ");
+            put_seconds(s, change->seconds);
+        }
     }
 }
 
@@ -463,9 +479,12 @@ void clv_plan_screen_print(const clv_plan_report *r)
     put_mesh(&s, r);
     if (r->estimate)
         put_estimate(&s, r->estimate);
-    keep_largest(&time, parts, MOST_PURPOSES, "other communication");
-    /* beside the rows of memory: two titles, three empty lines, the rows of time, the changes, the last line */
-    int rows = LINES - s.lines - 2 - 3 - time.n - (r->n_first > 0 ? r->n_first : 1) - needs_several(r) - 1;
+    /* beside rows: two titles, three empty lines, the changes, the last line */
+    int rows = LINES - s.lines - 2 - 3 - (r->n_first > 0 ? r->n_first : 1) - needs_several(r) - 1;
+    int most = rows - parts - memory_rows(r);
+    most = most < LEAST_PURPOSES ? LEAST_PURPOSES : most > MOST_PURPOSES ? MOST_PURPOSES : most;
+    keep_largest(&time, parts, most, "other communication");
+    rows -= time.n;
     end_line(&s, 0);
     put_memory(&s, r, rows > 3 ? rows : 3);
     end_line(&s, 0);

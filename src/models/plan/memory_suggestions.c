@@ -11,6 +11,7 @@ typedef struct suggestion {
     const char *option;
     char value[VALUE_TEXT];
     clv_memory memory;
+    double seconds;
     int tried; /* which one it was, for those that need as much */
 } suggestion;
 
@@ -26,12 +27,16 @@ typedef struct search {
     clv_plan_suggestions *found;
 } search;
 
-static clv_status measure(clv_memory *out, const clv_plan_options *options, clv_error *err)
+static clv_status measure(clv_memory *out, double *seconds, const clv_plan_options *options, clv_error *err)
 {
     clv_program *program;
+    clv_prediction predicted = {.size = sizeof predicted};
     CLV_TRY(clv_plan_compile(&program, options, err));
     *out = (clv_memory){.size = sizeof *out};
     clv_status status = clv_program_memory_on(program, options->compile.machine, out, err);
+    if (status == CLV_OK)
+        status = clv_program_predict(program, options->compile.machine, &predicted, err);
+    *seconds = predicted.seconds;
     out->peak = NULL; /* the program's */
     clv_program_free(program);
     return status;
@@ -42,7 +47,7 @@ static void try_change(search *s, const clv_plan_options *changed, const char *o
 {
     clv_plan_suggestions *r = s->found;
     suggestion *item = &r->item[r->n];
-    if (r->n == MOST_CHANGES || measure(&item->memory, changed, NULL) != CLV_OK)
+    if (r->n == MOST_CHANGES || measure(&item->memory, &item->seconds, changed, NULL) != CLV_OK)
         return;
     item->option = option;
     item->tried = r->n;
@@ -111,10 +116,11 @@ clv_status clv_plan_find_suggestions(clv_plan_suggestions **out, const clv_plan_
         return clv_fail_memory(err, "suggestions", sizeof *r);
     search s = {.found = r};
     clv_memory memory;
+    double seconds;
     clv_status status = clv_plan_parse_options(&s.given, options, __func__, err);
     s.given.compile.explain = NULL;
     if (status == CLV_OK)
-        status = measure(&memory, &s.given, err);
+        status = measure(&memory, &seconds, &s.given, err);
     if (status != CLV_OK) {
         free(r);
         return status;
@@ -145,6 +151,7 @@ clv_status clv_plan_suggestion_at(const clv_plan_suggestions *suggestions, int i
     if (i < 0 || i >= suggestions->n)
         return clv_fail(err, CLV_EINVAL, "%s: there is no suggestion %d; there are %d", __func__, i, suggestions->n);
     const suggestion *item = &suggestions->item[i];
-    const clv_plan_suggestion info = {.option = item->option, .value = item->value, .memory = &item->memory};
+    const clv_plan_suggestion info = {
+        .option = item->option, .value = item->value, .memory = &item->memory, .seconds = item->seconds};
     return clv_struct_copy_out(out, sizeof info, sizeof info, &info, __func__, err);
 }

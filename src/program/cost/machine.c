@@ -118,7 +118,8 @@ clv_status clv_machine_get_info(const clv_machine *machine, clv_machine_info *ou
                                    .published_runs = m->published_runs,
                                    .published_error = m->published_error,
                                    .published_dtype = m->published_dtype,
-                                   .published_rules = m->published_rules};
+                                   .published_rules = m->published_rules,
+                                   .all_software = m->all_software};
     return clv_struct_copy_out(out, sizeof info, sizeof info, &info, __func__, err);
 }
 

@@ -29,15 +29,23 @@ typedef struct clv_op_factors {
     } item[CLV_MAX_OP_FACTORS];
 } clv_op_factors;
 
+/* Bytes that biases of experts and clamps of their gates move beside this library's, an element of experts' rows. */
+typedef struct clv_expert_bias {
+    double forward, recomputed, backward; /* recomputed: with the activations, if these are */
+} clv_expert_bias;
+
 struct clv_machine {
     char name[CLV_MACHINE_NAME];
     int64_t ranks_per_host, hosts;
     double memory_bytes, memory_bytes_per_s;
     /* what the software reaches */
     char software[CLV_MACHINE_NAME]; /* "": the profile's default */
+    char all_software[512];          /* entries of "software", "pytorch, maxtext" */
     double efficiency, k_half, traffic_factor, instruction_s;
     clv_op_factors op_efficiency, op_traffic;                          /* instead of efficiency and traffic_factor */
     double logit_bytes, split_logit_bytes, score_bytes, fragmentation; /* memory beside the program */
+    double ring_efficiency; /* rate of attention to other ranks' blocks, over that to a rank's own; 0: no such ring */
+    clv_expert_bias expert_bias;
     bool dispatches_copies;               /* a token goes to each of its experts, not to each rank with experts of it */
     double offload_bytes_per_s;           /* to the host's memory, and from it; 0: not known */
     bool recomputes_matmuls;              /* with selective recomputation: every second one of a block */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,62 +20,67 @@ enum { FILE_LIMIT = 4 << 20 };
 
 /* ---- reading ---- */
 
-static const char *const valid[] = {"name",
-                                    "source",
-                                    "ranks_per_host",
-                                    "hosts",
-                                    "memory_bytes",
-                                    "host",
-                                    "network",
-                                    "flops_per_s",
-                                    "memory_bytes_per_s",
-                                    "efficiency",
-                                    "k_half",
-                                    "traffic_factor",
-                                    "op_efficiency",
-                                    "op_traffic",
-                                    "overlap",
-                                    "instruction_s",
-                                    "ops",
-                                    "ops_alone",
-                                    "ops_network",
-                                    "software",
-                                    "logit_bytes",
-                                    "fragmentation",
-                                    "published",
-                                    "collectives",
-                                    "split_logit_bytes",
-                                    "score_bytes",
-                                    "gradient_bytes",
-                                    "operand_bytes",
-                                    "selective",
-                                    "offload_bytes_per_s",
-                                    "dispatch",
-                                    "fitted"};
+/* A key of a profile, and where its number goes in a clv_machine. */
+typedef struct profile_key {
+    const char *name;
+    bool in_software;         /* an entry of "software" may replace it */
+    size_t number;            /* its offset; 0: it has no number */
+    double lo, hi, otherwise; /* of the number. NAN: it is required */
+} profile_key;
 
-/* Keys that an entry of "software" replaces. */
-static const char *const software_keys[] = {"source",
-                                            "flops_per_s",
-                                            "efficiency",
-                                            "k_half",
-                                            "traffic_factor",
-                                            "op_efficiency",
-                                            "op_traffic",
-                                            "overlap",
-                                            "instruction_s",
-                                            "memory_bytes_per_s",
-                                            "ops",
-                                            "logit_bytes",
-                                            "fragmentation",
-                                            "published",
-                                            "collectives",
-                                            "split_logit_bytes",
-                                            "score_bytes",
-                                            "gradient_bytes",
-                                            "operand_bytes",
-                                            "selective",
-                                            "dispatch",
-                                            "fitted"};
+#define OTHER(key, replaced)                                                                                           \
+    {                                                                                                                  \
+        .name = #key, .in_software = replaced                                                                          \
+    }
+#define NUMBER(key, replaced, least, most, default_)                                                                   \
+    {                                                                                                                  \
+        .name = #key, .in_software = replaced, .number = offsetof(clv_machine, key), .lo = least, .hi = most,          \
+        .otherwise = default_                                                                                          \
+    }
+
+static const profile_key keys[] = {
+    OTHER(name, false),
+    OTHER(source, true),
+    OTHER(ranks_per_host, false),
+    OTHER(hosts, false),
+    OTHER(host, false),
+    OTHER(network, false),
+    OTHER(flops_per_s, true),
+    NUMBER(efficiency, true, 1e-3, 1, 1),
+    NUMBER(k_half, true, 0, 1e6, 0),
+    NUMBER(traffic_factor, true, 1e-3, 1e3, 1),
+    NUMBER(memory_bytes, false, 1e-12, 1e30, NAN),
+    NUMBER(memory_bytes_per_s, true, 1e-12, 1e30, NAN),
+    NUMBER(instruction_s, true, 0, 1, 0),
+    OTHER(op_efficiency, true),
+    OTHER(op_traffic, true),
+    OTHER(overlap, true),
+    OTHER(collectives, true),
+    OTHER(selective, true),
+    OTHER(dispatch, true),
+    OTHER(expert_bias_bytes, true),
+    OTHER(ops, true),
+    OTHER(ops_alone, false),
+    OTHER(ops_network, false),
+    OTHER(software, false),
+    OTHER(published, true),
+    OTHER(fitted, true),
+    NUMBER(ring_efficiency, true, 1e-3, 1, 0),
+    NUMBER(logit_bytes, true, 0, 64, 0),
+    NUMBER(split_logit_bytes, true, 0, 64, -1), /* as logit_bytes */
+    NUMBER(score_bytes, true, 0, 64, 0),
+    NUMBER(gradient_bytes, true, 0, 8, 0),
+    NUMBER(operand_bytes, true, 0, 8, 0),
+    NUMBER(fragmentation, true, 0, 1, 0),
+    NUMBER(offload_bytes_per_s, false, 0, 1e15, 0),
+};
+
+enum { KEYS = sizeof keys / sizeof *keys };
+
+static double *number_of(clv_machine *p, const profile_key *key)
+{
+    return (double *)((char *)p + key->number);
+}
 
 /* Names in a message. */
 typedef struct name_list {
@@ -87,7 +93,7 @@ static void add_name(name_list *list, const char *name)
     snprintf(list->text + used, sizeof list->text - used, "%s%s", used ? ", " : "", name);
 }
 
-static clv_status check_keys(const json_t *document, const char *const *keys, size_t n, const char *where,
+static clv_status check_keys(const json_t *document, const char *const *valid, size_t n, const char *where,
                              clv_error *err)
 {
     const char *key;
@@ -95,16 +101,27 @@ static clv_status check_keys(const json_t *document, const char *const *keys, si
     name_list names = {""};
     CLV_TRY(clv_json_check_object(document, where, err));
     for (size_t i = 0; i < n; i++)
-        add_name(&names, keys[i]);
+        add_name(&names, valid[i]);
     json_object_foreach((json_t *)document, key, value)
     {
         bool known = false;
         for (size_t i = 0; i < n; i++)
-            known = known || strcmp(key, keys[i]) == 0;
+            known = known || strcmp(key, valid[i]) == 0;
         if (!known)
             return clv_fail(err, CLV_EFORMAT, "%s: unknown key \"%s\"; valid: %s", where, key, names.text);
     }
     return CLV_OK;
+}
+
+/* Of a profile, or of an entry of its "software". */
+static clv_status check_profile_keys(const json_t *document, bool is_software, const char *where, clv_error *err)
+{
+    const char *valid[KEYS];
+    size_t n = 0;
+    for (int k = 0; k < KEYS; k++)
+        if (!is_software || keys[k].in_software)
+            valid[n++] = keys[k].name;
+    return check_keys(document, valid, n, where, err);
 }
 
 static clv_status positive(double *out, const json_t *object, const char *key, clv_json_need need, const char *where,
@@ -270,7 +287,7 @@ static clv_status read_factors(clv_op_factors *out, const json_t *document, cons
 
 static clv_status read_published(clv_machine *p, const json_t *document, const char *where, clv_error *err)
 {
-    static const char *const keys[] = {"runs", "error", "dtype", "rules"};
+    static const char *const valid[] = {"runs", "error", "dtype", "rules"};
     const json_t *published = json_object_get(document, "published");
     const char *dtype = "bf16", *rules = "";
     clv_error why = {0};
@@ -278,7 +295,7 @@ static clv_status read_published(clv_machine *p, const json_t *document, const c
     snprintf(inside, sizeof inside, "%.255s: \"published\"", where);
     if (!published)
         return CLV_OK;
-    CLV_TRY(check_keys(published, keys, sizeof keys / sizeof *keys, inside, err));
+    CLV_TRY(check_keys(published, valid, sizeof valid / sizeof *valid, inside, err));
     CLV_TRY(clv_json_get_string(&dtype, published, "dtype", CLV_JSON_OPTIONAL, inside, err));
     CLV_TRY(clv_json_get_string(&rules, published, "rules", CLV_JSON_OPTIONAL, inside, err));
     if (clv_dtype_parse(&p->published_dtype, dtype, &why) != CLV_OK)
@@ -288,10 +305,73 @@ static clv_status read_published(clv_machine *p, const json_t *document, const c
     return clv_json_get_real(&p->published_error, published, "error", CLV_JSON_REQUIRED, 0, 10, inside, err);
 }
 
+static clv_status read_numbers(clv_machine *p, const json_t *document, const char *where, clv_error *err)
+{
+    for (int k = 0; k < KEYS; k++) {
+        const profile_key *key = &keys[k];
+        if (key->number == 0)
+            continue;
+        const bool required = isnan(key->otherwise);
+        *number_of(p, key) = required ? 0 : key->otherwise;
+        CLV_TRY(clv_json_get_real(number_of(p, key), document, key->name,
+                                  required ? CLV_JSON_REQUIRED : CLV_JSON_OPTIONAL, key->lo, key->hi, where, err));
+    }
+    p->split_logit_bytes = p->split_logit_bytes < 0 ? p->logit_bytes : p->split_logit_bytes;
+    return CLV_OK;
+}
+
+/* Of a key with a few values, which one: the first if it is absent. */
+static clv_status read_choice(int *out, const json_t *document, const char *key, const char *const *values, int n,
+                              const char *where, clv_error *err)
+{
+    const char *value = values[0];
+    name_list names = {""};
+    CLV_TRY(clv_json_get_string(&value, document, key, CLV_JSON_OPTIONAL, where, err));
+    for (*out = 0; *out < n; (*out)++) {
+        if (strcmp(value, values[*out]) == 0)
+            return CLV_OK;
+        add_name(&names, values[*out]);
+    }
+    return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" is \"%.64s\"; valid: %s", where, key, value, names.text);
+}
+
+static const char *const overlaps[] = {"all", "weights", "none"}, *const collectives[] = {"ranks", "root"};
+static const char *const selectives[] = {"cheap", "alternate"}, *const dispatches[] = {"tokens", "copies"};
+
+static clv_status read_choices(clv_machine *p, const json_t *document, const char *where, clv_error *err)
+{
+    int overlap, collective, selective, dispatch;
+    CLV_TRY(read_choice(&overlap, document, "overlap", overlaps, 3, where, err));
+    CLV_TRY(read_choice(&collective, document, "collectives", collectives, 2, where, err));
+    CLV_TRY(read_choice(&selective, document, "selective", selectives, 2, where, err));
+    CLV_TRY(read_choice(&dispatch, document, "dispatch", dispatches, 2, where, err));
+    p->activations_overlap = overlap == 0;
+    p->weights_overlap = overlap <= 1;
+    p->through_root = collective == 1;
+    p->recomputes_matmuls = selective == 1;
+    p->dispatches_copies = dispatch == 1;
+    return CLV_OK;
+}
+
+static clv_status read_expert_bias(clv_machine *p, const json_t *document, const char *where, clv_error *err)
+{
+    static const char *const valid[] = {"forward", "recomputed", "backward"};
+    double *const out[] = {&p->expert_bias.forward, &p->expert_bias.recomputed, &p->expert_bias.backward};
+    const json_t *bytes = json_object_get(document, "expert_bias_bytes");
+    char inside[320];
+    snprintf(inside, sizeof inside, "%.255s: \"expert_bias_bytes\"", where);
+    if (!bytes)
+        return CLV_OK;
+    CLV_TRY(check_keys(bytes, valid, sizeof valid / sizeof *valid, inside, err));
+    for (int i = 0; i < 3; i++)
+        CLV_TRY(clv_json_get_real(out[i], bytes, valid[i], CLV_JSON_REQUIRED, 0, 1e3, inside, err));
+    return CLV_OK;
+}
+
 static clv_status from_json(clv_machine *p, const json_t *document, const char *where, clv_error *err)
 {
-    const char *name = NULL, *overlap = "all", *collectives = "ranks", *selective = "cheap", *dispatch = "tokens";
-    CLV_TRY(check_keys(document, valid, sizeof valid / sizeof *valid, where, err));
+    const char *name = NULL;
+    CLV_TRY(check_profile_keys(document, false, where, err));
     CLV_TRY(clv_json_get_string(&name, document, "name", CLV_JSON_REQUIRED, where, err));
     if (!*name)
         return clv_fail(err, CLV_EFORMAT, "%s: \"name\" is empty; valid: 1 to %zu bytes", where, sizeof p->name - 1);
@@ -302,42 +382,10 @@ static clv_status from_json(clv_machine *p, const json_t *document, const char *
     CLV_TRY(
         clv_json_get_int(&p->ranks_per_host, document, "ranks_per_host", CLV_JSON_REQUIRED, 1, 1 << 20, where, err));
     CLV_TRY(clv_json_get_int(&p->hosts, document, "hosts", CLV_JSON_OPTIONAL, 0, 1 << 20, where, err));
-    p->efficiency = p->traffic_factor = 1;
-    CLV_TRY(clv_json_get_real(&p->efficiency, document, "efficiency", CLV_JSON_OPTIONAL, 1e-3, 1, where, err));
-    CLV_TRY(clv_json_get_string(&overlap, document, "overlap", CLV_JSON_OPTIONAL, where, err));
-    p->activations_overlap = strcmp(overlap, "all") == 0;
-    p->weights_overlap = p->activations_overlap || strcmp(overlap, "weights") == 0;
-    if (!p->weights_overlap && strcmp(overlap, "none") != 0)
-        return clv_fail(err, CLV_EFORMAT, "%s: \"overlap\" is \"%.64s\"; valid: all, weights, none", where, overlap);
-    CLV_TRY(clv_json_get_string(&collectives, document, "collectives", CLV_JSON_OPTIONAL, where, err));
-    if (strcmp(collectives, "ranks") != 0 && strcmp(collectives, "root") != 0)
-        return clv_fail(err, CLV_EFORMAT, "%s: \"collectives\" is \"%.64s\"; valid: ranks, root", where, collectives);
-    p->through_root = strcmp(collectives, "root") == 0;
-    CLV_TRY(clv_json_get_string(&selective, document, "selective", CLV_JSON_OPTIONAL, where, err));
-    if (strcmp(selective, "cheap") != 0 && strcmp(selective, "alternate") != 0)
-        return clv_fail(err, CLV_EFORMAT, "%s: \"selective\" is \"%.64s\"; valid: cheap, alternate", where, selective);
-    p->recomputes_matmuls = strcmp(selective, "alternate") == 0;
-    CLV_TRY(clv_json_get_string(&dispatch, document, "dispatch", CLV_JSON_OPTIONAL, where, err));
-    if (strcmp(dispatch, "tokens") != 0 && strcmp(dispatch, "copies") != 0)
-        return clv_fail(err, CLV_EFORMAT, "%s: \"dispatch\" is \"%.64s\"; valid: tokens, copies", where, dispatch);
-    p->dispatches_copies = strcmp(dispatch, "copies") == 0;
-    CLV_TRY(clv_json_get_real(&p->logit_bytes, document, "logit_bytes", CLV_JSON_OPTIONAL, 0, 64, where, err));
-    p->split_logit_bytes = p->logit_bytes;
-    CLV_TRY(
-        clv_json_get_real(&p->split_logit_bytes, document, "split_logit_bytes", CLV_JSON_OPTIONAL, 0, 64, where, err));
-    CLV_TRY(clv_json_get_real(&p->score_bytes, document, "score_bytes", CLV_JSON_OPTIONAL, 0, 64, where, err));
-    CLV_TRY(clv_json_get_real(&p->fragmentation, document, "fragmentation", CLV_JSON_OPTIONAL, 0, 1, where, err));
-    CLV_TRY(clv_json_get_real(&p->gradient_bytes, document, "gradient_bytes", CLV_JSON_OPTIONAL, 0, 8, where, err));
-    CLV_TRY(clv_json_get_real(&p->offload_bytes_per_s, document, "offload_bytes_per_s", CLV_JSON_OPTIONAL, 0, 1e15,
-                              where, err));
-    CLV_TRY(clv_json_get_real(&p->operand_bytes, document, "operand_bytes", CLV_JSON_OPTIONAL, 0, 8, where, err));
+    CLV_TRY(read_numbers(p, document, where, err));
+    CLV_TRY(read_choices(p, document, where, err));
+    CLV_TRY(read_expert_bias(p, document, where, err));
     CLV_TRY(read_published(p, document, where, err));
-    CLV_TRY(clv_json_get_real(&p->k_half, document, "k_half", CLV_JSON_OPTIONAL, 0, 1e6, where, err));
-    CLV_TRY(
-        clv_json_get_real(&p->traffic_factor, document, "traffic_factor", CLV_JSON_OPTIONAL, 1e-3, 1e3, where, err));
-    CLV_TRY(clv_json_get_real(&p->instruction_s, document, "instruction_s", CLV_JSON_OPTIONAL, 0, 1, where, err));
-    CLV_TRY(positive(&p->memory_bytes, document, "memory_bytes", CLV_JSON_REQUIRED, where, err));
-    CLV_TRY(positive(&p->memory_bytes_per_s, document, "memory_bytes_per_s", CLV_JSON_REQUIRED, where, err));
     CLV_TRY(read_flops(p, document, where, err));
     CLV_TRY(read_link(&p->host, &p->host_share, document, "host", where, err));
     p->network = p->host;
@@ -360,17 +408,7 @@ static clv_status check_software(const json_t *entry, const char *name, const ch
     if (strlen(name) >= CLV_MACHINE_NAME)
         return clv_fail(err, CLV_EFORMAT, "%s: the name has %zu bytes; valid: at most %d", inside, strlen(name),
                         CLV_MACHINE_NAME - 1);
-    return check_keys(entry, software_keys, sizeof software_keys / sizeof *software_keys, inside, err);
-}
-
-static clv_status fail_unknown_software(const char *name, const json_t *all, const char *where, clv_error *err)
-{
-    name_list names = {""};
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)all, key, value) add_name(&names, key);
-    return clv_fail(err, CLV_ENOTFOUND, "%s: no software \"%.64s\"; valid: %s", where, name,
-                    names.text[0] ? names.text : "none, the profile lists no software");
+    return check_profile_keys(entry, true, inside, err);
 }
 
 /* Replaces the document's keys by those of the software; NULL: the default, nothing is replaced. */
@@ -382,12 +420,19 @@ static clv_status apply_software(clv_machine *p, json_t *document, const char *n
     snprintf(inside, sizeof inside, "%.255s: \"software\"", where);
     if (all)
         CLV_TRY(clv_json_check_object(all, inside, err));
-    json_object_foreach(all, key, entry) CLV_TRY(check_software(entry, key, where, err));
+    name_list names = {""};
+    json_object_foreach(all, key, entry)
+    {
+        CLV_TRY(check_software(entry, key, where, err));
+        add_name(&names, key);
+    }
+    memcpy(p->all_software, names.text, sizeof p->all_software);
     if (!name)
         return CLV_OK;
     entry = json_object_get(all, name);
     if (!entry)
-        return fail_unknown_software(name, all, where, err);
+        return clv_fail(err, CLV_ENOTFOUND, "%s: no software \"%.64s\"; valid: %s", where, name,
+                        names.text[0] ? names.text : "none, the profile lists no software");
     snprintf(p->software, sizeof p->software, "%s", name);
     return json_object_update_recursive(document, entry) == 0 ? CLV_OK : clv_fail_memory(err, where, sizeof *p);
 }
@@ -552,37 +597,25 @@ clv_status clv_machine_write(const clv_machine *p, const char *path, clv_error *
     for (int d = 0; d < CLV_DTYPE_COUNT; d++)
         if (p->flops_per_s[d] != p->flops_per_s[CLV_F32] || d == CLV_F32)
             json_object_set_new(flops, clv_dtype_name((clv_dtype)d), json_real(p->flops_per_s[d]));
-    json_t *document =
-        json_pack("{s:s, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:f, s:s, s:o, s:o, s:f, s:o, s:o, s:o}", "name", p->name,
-                  "ranks_per_host", (json_int_t)p->ranks_per_host, "hosts", (json_int_t)p->hosts, "memory_bytes",
-                  p->memory_bytes, "flops_per_s", flops, "memory_bytes_per_s", p->memory_bytes_per_s, "efficiency",
-                  p->efficiency, "k_half", p->k_half, "traffic_factor", p->traffic_factor, "overlap",
-                  p->activations_overlap ? "all"
-                  : p->weights_overlap   ? "weights"
-                                         : "none",
-                  "op_efficiency", factors_json(&p->op_efficiency), "op_traffic", factors_json(&p->op_traffic),
-                  "instruction_s", p->instruction_s, "host", link_json(&p->host, &p->host_share), "ops",
-                  rates_json(&p->rates_shared), "ops_alone", rates_json(&p->rates_alone));
-    if (document && p->logit_bytes > 0)
-        json_object_set_new(document, "logit_bytes", json_real(p->logit_bytes));
-    if (document && p->split_logit_bytes != p->logit_bytes)
-        json_object_set_new(document, "split_logit_bytes", json_real(p->split_logit_bytes));
-    if (document && p->score_bytes > 0)
-        json_object_set_new(document, "score_bytes", json_real(p->score_bytes));
-    if (document && p->gradient_bytes > 0)
-        json_object_set_new(document, "gradient_bytes", json_real(p->gradient_bytes));
-    if (document && p->operand_bytes > 0)
-        json_object_set_new(document, "operand_bytes", json_real(p->operand_bytes));
-    if (document && p->offload_bytes_per_s > 0)
-        json_object_set_new(document, "offload_bytes_per_s", json_real(p->offload_bytes_per_s));
-    if (document && p->dispatches_copies)
-        json_object_set_new(document, "dispatch", json_string("copies"));
-    if (document && p->recomputes_matmuls)
-        json_object_set_new(document, "selective", json_string("alternate"));
-    if (document && p->through_root)
-        json_object_set_new(document, "collectives", json_string("root"));
-    if (document && p->fragmentation > 0)
-        json_object_set_new(document, "fragmentation", json_real(p->fragmentation));
+    json_t *document = json_pack(
+        "{s:s, s:I, s:I, s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "name", p->name, "ranks_per_host",
+        (json_int_t)p->ranks_per_host, "hosts", (json_int_t)p->hosts, "flops_per_s", flops, "overlap",
+        overlaps[p->activations_overlap ? 0
+                 : p->weights_overlap   ? 1
+                                        : 2],
+        "collectives", collectives[p->through_root], "selective", selectives[p->recomputes_matmuls], "dispatch",
+        dispatches[p->dispatches_copies], "op_efficiency", factors_json(&p->op_efficiency), "op_traffic",
+        factors_json(&p->op_traffic), "host", link_json(&p->host, &p->host_share), "ops", rates_json(&p->rates_shared),
+        "ops_alone", rates_json(&p->rates_alone));
+    clv_machine numbers = *p;
+    for (int k = 0; document && k < KEYS; k++)
+        if (keys[k].number && *number_of(&numbers, &keys[k]) != keys[k].otherwise)
+            json_object_set_new(document, keys[k].name, json_real(*number_of(&numbers, &keys[k])));
+    const clv_expert_bias *bias = &p->expert_bias;
+    if (document && bias->forward + bias->recomputed + bias->backward > 0)
+        json_object_set_new(document, "expert_bias_bytes",
+                            json_pack("{s:f, s:f, s:f}", "forward", bias->forward, "recomputed", bias->recomputed,
+                                      "backward", bias->backward));
     if (document && p->hosts != 1) {
         json_object_set_new(document, "network", link_json(&p->network, &p->network_share));
         json_object_set_new(document, "ops_network", rates_json(&p->rates_network));

@@ -55,6 +55,11 @@ clv_context_cost clv_context_cheapest(const clv_context_layer *l)
     clv_context_cost best = {0};
     if (l->ranks == 1)
         return best;
+    if (l->ring_efficiency > 0) {
+        best = ring(l);
+        best.ops += (1 / l->ring_efficiency - 1) * (l->forward + l->backward) * (1 - 1 / (double)l->ranks);
+        return best;
+    }
     const clv_context_cost others[] = {all_gather(l), all_to_all(l)};
     best = ring(l);
     for (int i = 0; i < 2; i++)

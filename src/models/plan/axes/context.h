@@ -17,6 +17,7 @@ typedef struct clv_context_layer {
     clv_machine_link link;
     double memory_bytes_per_s;
     int64_t element_bytes;
+    double ring_efficiency; /* the machine's */
 } clv_context_layer;
 
 /* Seconds of a microbatch: what no op hides, and what ops hide; and ops that join the blocks' results. */
@@ -25,7 +26,7 @@ typedef struct clv_context_cost {
     double exposed, hidden, ops;
 } clv_context_cost;
 
-/* The exchange that takes the least. */
+/* The exchange that takes the least, or the ring that the software has. */
 clv_context_cost clv_context_cheapest(const clv_context_layer *layer);
 
 #endif

@@ -211,6 +211,7 @@ static void set_context(estimate *e)
                                   .recomputes = e->plan.compile.recompute == CLV_RECOMPUTE_FULL,
                                   .link = link_over(e, "context"),
                                   .memory_bytes_per_s = e->links.machine->memory_bytes_per_s,
+                                  .ring_efficiency = e->links.machine->ring_efficiency,
                                   .element_bytes = (int64_t)clv_dtype_size(e->plan.dtype)};
     e->context = clv_context_cheapest(&of);
     e->attention += e->context.ops;

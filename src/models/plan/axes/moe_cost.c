@@ -157,6 +157,35 @@ static void add_starts(clv_figures *layer, const moe_cost *m, double sparse)
     layer->at[CLV_FIGURE_OPS + CLV_PART_FEED_FORWARD] += 6 * seconds;
 }
 
+/* Copies arrive by rank, and are sorted by expert; results go back the other way; likewise backward. */
+static void add_sorts(clv_figures *layer, const moe_cost *m, double sparse)
+{
+    enum { PASSES = 2 }; /* forward, each of which reads rows and writes them */
+    const double rows = (double)(m->rank.batch * m->rank.seq * m->c->top_k) / (double)m->rank.model;
+    const double bytes = 2 * rows * (double)(m->c->hidden * (int64_t)clv_dtype_size(m->o->dtype));
+    const double seconds = sparse * PASSES * bytes / m->machine->memory_bytes_per_s;
+    if (!m->machine->dispatches_copies || m->mesh->expert == 1 || m->c->experts == m->mesh->expert)
+        return;
+    layer->at[CLV_FIGURE_SECONDS] += 2 * seconds;
+    layer->at[CLV_FIGURE_FORWARD] += seconds;
+    layer->at[CLV_FIGURE_OPS + CLV_PART_FEED_FORWARD] += 2 * seconds;
+}
+
+/* Biases and clamps that are kernels of their own. */
+static void add_biases(clv_figures *layer, const moe_cost *m, double sparse)
+{
+    const clv_expert_bias *bytes = &m->machine->expert_bias;
+    const double rows = (double)(m->rank.batch * m->rank.seq * m->c->top_k) / (double)m->rank.model;
+    const double seconds = sparse * rows * (double)m->c->expert_ffn / m->machine->memory_bytes_per_s;
+    const bool again = m->o->compile.recompute != CLV_RECOMPUTE_NONE;
+    const double all = (bytes->forward + bytes->backward + (again ? bytes->recomputed : 0)) * seconds;
+    if (!m->c->expert_bias)
+        return;
+    layer->at[CLV_FIGURE_SECONDS] += all;
+    layer->at[CLV_FIGURE_FORWARD] += bytes->forward * seconds;
+    layer->at[CLV_FIGURE_OPS + CLV_PART_FEED_FORWARD] += all;
+}
+
 /* ---- state, and its collectives ---- */
 
 typedef struct sharding {
@@ -264,6 +293,8 @@ clv_status clv_moe_cost_compute(clv_moe_cost *out, const clv_moe_config *c, cons
     const double sparse = (double)(c->layers - c->dense_layers) / (double)c->layers;
     add_narrow_heads(&stage->layer_micro, c);
     add_starts(&stage->layer_micro, &m, sparse);
+    add_sorts(&stage->layer_micro, &m, sparse);
+    add_biases(&stage->layer_micro, &m, sparse);
     const clv_figures layer = stage->layer_micro, head = stage->head_micro;
     for (int i = CLV_FIGURE_PARAMETERS; i < CLV_FIGURE_COUNT; i++) { /* memory is the step's */
         const bool kept = i >= CLV_FIGURE_ACTIVATIONS;
