@@ -27,16 +27,6 @@ static bool fill_in_defaults(clv_graph *graph, clv_self_attention_options *o, co
     return true;
 }
 
-/* Pins dimension d, heads, of an activation: between its products, attention and its gradients stay split by heads. */
-static clv_value pin_heads(clv_graph *graph, clv_value x, const clv_axis_rules *rules, int d, clv_logical_axis name)
-{
-    clv_logical_axis names[CLV_MAX_RANK] = {CLV_UNNAMED};
-    names[d] = name;
-    clv_layout layout = clv_named_layout(graph, rules, clv_graph_type(graph, x).rank, names);
-    clv_nn_keep_stationary(graph, x, &layout, names);
-    return x;
-}
-
 /* RMSNorm of each head, if there is one. */
 static clv_value norm_heads(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const char *name,
                             const clv_self_attention_options *o)
@@ -61,7 +51,7 @@ static clv_value norm_keys(clv_graph *graph, clv_value kv, const clv_axis_rules 
     end[2] = 1;
     const clv_value keys = norm_heads(graph, clv_slice(graph, kv, zeros, end), rules, "k_norm.weight", o);
     const clv_value parts[] = {keys, clv_slice(graph, kv, values, type.shape)};
-    return pin_heads(graph, clv_concat(graph, parts, 2, 2), rules, 3, CLV_KV_HEADS);
+    return clv_nn_pin_heads(graph, clv_concat(graph, parts, 2, 2), rules, 3, CLV_KV_HEADS);
 }
 
 static clv_value queries(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
@@ -78,14 +68,14 @@ static clv_value queries(clv_graph *graph, clv_value x, const clv_axis_rules *ru
     const clv_weight_spec spec = {"q.weight", type.dtype, 3, 1, shape, names, &kernel, o->init};
     clv_stored_weight weight = clv_nn_stored_weight(graph, rules, &spec);
     clv_value q = clv_nn_stored_weight_product(graph, x, rules, &weight, "bs", "m", "mhd", "hd");
-    q = pin_heads(graph, q, rules, 2, CLV_HEADS);
+    q = clv_nn_pin_heads(graph, q, rules, 2, CLV_HEADS);
     q = clv_nn_constrain(graph, q, &split, rules, "the query tensor", 2, names + 1);
-    pin_heads(graph, q, rules, 2, CLV_HEADS);
+    clv_nn_pin_heads(graph, q, rules, 2, CLV_HEADS);
     if (o->bias)
         q = clv_nn_add_bias(graph, q, rules, "q.bias", 2, shape + 1, names + 1, &part);
     q = norm_heads(graph, q, rules, "q_norm.weight", o);
     q = o->rope.theta != 0 ? clv_rope(graph, q, o->offset, &o->rope) : q;
-    return pin_heads(graph, q, rules, 2, CLV_HEADS);
+    return clv_nn_pin_heads(graph, q, rules, 2, CLV_HEADS);
 }
 
 /* The cache is split over batch and KV heads, never over positions, as a decoding step has only one; it is pinned. */
@@ -100,7 +90,7 @@ static clv_value update_kv_cache(clv_graph *graph, clv_value kv, const clv_axis_
     clv_value cache = clv_state_with_role(graph, CLV_ROLE_CACHE, "cache", type.dtype, 5, shape, &layout,
                                           (clv_init){CLV_INIT_ZEROS, 0});
     clv_nn_annotate(graph, cache, rules, NULL, names);
-    pin_heads(graph, cache, rules, 3, CLV_KV_HEADS);
+    clv_nn_pin_heads(graph, cache, rules, 3, CLV_KV_HEADS);
     clv_value updated = clv_cache_update(graph, cache, kv, o->offset);
     clv_assign(graph, cache, updated);
     return updated;
@@ -120,15 +110,15 @@ static clv_value keys_values(clv_graph *graph, clv_value x, const clv_axis_rules
     const clv_weight_spec spec = {"kv.weight", type.dtype, 4, 1, shape, names, &kernel, o->init};
     clv_stored_weight weight = clv_nn_stored_weight(graph, rules, &spec);
     clv_value kv = clv_nn_stored_weight_product(graph, x, rules, &weight, "bs", "m", "mjkd", "jkd");
-    kv = pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
+    kv = clv_nn_pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
     kv = clv_nn_constrain(graph, kv, &split, rules, "the key/value tensor", 3, names + 1);
-    pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
+    clv_nn_pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
     if (o->bias)
         kv = clv_nn_add_bias(graph, kv, rules, "kv.bias", 3, shape + 1, names + 1, &part);
     kv = norm_keys(graph, kv, rules, o);
     if (o->rope.theta != 0)
         kv = clv_rope(graph, kv, o->offset, &o->rope);
-    return o->context ? update_kv_cache(graph, kv, rules, o) : pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
+    return o->context ? update_kv_cache(graph, kv, rules, o) : clv_nn_pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
 }
 
 clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
@@ -152,7 +142,7 @@ clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_r
                                  .dropout = o.dropout,
                                  .dropout_key = o.dropout_key,
                                  .dropout_step = o.dropout_step};
-    clv_value y = pin_heads(graph, clv_attention(graph, q, kv, &how), rules, 2, CLV_HEADS);
+    clv_value y = clv_nn_pin_heads(graph, clv_attention(graph, q, kv, &how), rules, 2, CLV_HEADS);
     static const clv_logical_axis names[] = {CLV_HEADS, CLV_HEAD_DIM, CLV_EMBED_KERNEL};
     int64_t shape[] = {o.heads, o.head_dim, type.shape[2]};
     clv_layout kernel = clv_named_layout(graph, rules, 3, names);
