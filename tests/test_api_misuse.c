@@ -380,6 +380,7 @@ static void test_builders_without_a_graph(void **state)
     NO_VALUE(clv_parallel_mlp(NULL, x, &rules, &(clv_mlp_options){.ffn = 4}));
     NO_VALUE(clv_parallel_experts(NULL, x, &rules, &(clv_experts_options){.experts = 2, .top_k = 1, .ffn = 4}));
     NO_VALUE(clv_parallel_attention(NULL, x, &rules, &(clv_self_attention_options){.heads = 2}));
+    NO_VALUE(clv_parallel_latent_attention(NULL, x, &rules, &(clv_latent_attention_options){.heads = 2}));
     NO_VALUE(clv_transformer_block(NULL, x, &rules, &block));
 }
 

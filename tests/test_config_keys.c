@@ -33,8 +33,8 @@ static int drop_list(void **state)
     return remove_folder(state);
 }
 
-static const char *const families[] = {"llama", "mistral", "qwen2",     "gpt2",     "esm",
-                                       "bert",  "mixtral", "qwen2_moe", "qwen3_moe"};
+static const char *const families[] = {"llama", "mistral", "qwen2",     "gpt2",      "esm",
+                                       "bert",  "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3"};
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 
 static void knows_all(const char *family, const char *list_name)
@@ -82,13 +82,14 @@ static clv_status read_with(clv_model_config *c, const char *family, const char 
                                "\"max_position_embeddings\":64";
     char text[2048];
     bool is_gpt2 = strcmp(family, "gpt2") == 0, is_esm = strcmp(family, "esm") == 0;
-    bool is_windowed = strcmp(family, "mistral") == 0;
+    bool is_windowed = strcmp(family, "mistral") == 0, is_latent = strcmp(family, "deepseek_v3") == 0;
     const char *sizes =
         is_gpt2 ? "\"n_embd\":24,\"n_layer\":2,\"n_head\":4,\"n_positions\":64,\"vocab_size\":41" : form;
     json_t *base, *own;
     snprintf(text, sizeof text, "{\"model_type\":\"%s\",%s%s}", family, sizes,
              is_esm        ? ",\"position_embedding_type\":\"rotary\""
              : is_windowed ? ",\"sliding_window\":null"
+             : is_latent   ? ",\"num_key_value_heads\":4"
                            : "");
     base = json_loads(text, 0, NULL);
     snprintf(text, sizeof text, "{%s}", more);
@@ -166,6 +167,17 @@ static void test_refused(void **state)
         {"mixtral qwen2_moe qwen3_moe", "\"num_experts_per_tok\" is null", "\"num_experts_per_tok\":null"},
         {"mixtral qwen3_moe", "num_local_experts", "\"num_local_experts\":4000"},
         {"mixtral", "router_jitter_noise", "\"router_jitter_noise\":0.1"},
+        {"deepseek_v3", "equal groups of 2 and more", "\"n_group\":5"},
+        {"deepseek_v3", "equal groups of 2 and more", "\"n_group\":256"},
+        {"deepseek_v3", "\"topk_group\" 1, \"num_experts_per_tok\" 40", "\"topk_group\":1,\"num_experts_per_tok\":40"},
+        {"deepseek_v3", "unlike num_attention_heads", "\"num_key_value_heads\":3"},
+        {"deepseek_v3", "\"v_head_dim\" is null", "\"v_head_dim\":null"},
+        {"deepseek_v3", "default, linear, llama3, yarn", "\"rope_scaling\":{\"rope_type\":\"longrope\",\"factor\":2}"},
+        {"deepseek_v3", "\"beta_slow\" 40 must be below",
+         "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,\"beta_slow\":40,\"original_max_position_embeddings\":8}"},
+        {"deepseek_v3", "original_max_position_embeddings", "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2}"},
+        {"deepseek_v3", "sliding_window", "\"sliding_window\":4"},
+        {"deepseek_v3", "quantization_config", "\"quantization_config\":{\"quant_method\":\"fp8\"}"},
         {"qwen2_moe qwen3_moe", "mlp_only_layers", "\"mlp_only_layers\":1"},
         {"qwen2_moe qwen3_moe", "mlp_only_layers", "\"mlp_only_layers\":[0,\"1\"]"},
         {"qwen2_moe qwen3_moe", "mlp_only_layers", "\"mlp_only_layers\":[-1]"},

@@ -282,6 +282,7 @@ typedef struct rope_case {
     int offset;
     double factor, low, high; /* scaling */
     bool given;               /* frequencies[] in the place of theta */
+    bool yarn, exact;
 } rope_case;
 
 static const float frequencies[] = {1, 0.3F, 0.07F};
@@ -294,7 +295,12 @@ static const rope_case rope_cases[] = {{.dims = 0, .offset = -1},
                                        {.offset = 2, .factor = 4},
                                        {.offset = 2, .factor = 8, .low = 1, .high = 5},
                                        {.packed = true, .interleaved = true, .offset = OWN},
-                                       {.packed = true, .offset = 3, .given = true}};
+                                       {.packed = true, .offset = 3, .given = true},
+                                       {.offset = 2, .factor = 8, .low = 1, .high = 8, .yarn = true},
+                                       {.offset = 2, .factor = 8, .low = 1, .high = 8, .yarn = true, .exact = true}};
+/* Of its own frequency a pair keeps so much: 8 turns are those of pair 0.448, 1 turn that of pair 1.803; of YaRN, of
+ * pairs 0 and 2. */
+static const double yarn_shares[] = {1, 0.5, 0}, exact_shares[] = {1, 0.5925804434591658, 0};
 enum {
     ROPE_CASES = sizeof rope_cases / sizeof *rope_cases,
     ORIGINAL = 100,
@@ -324,6 +330,8 @@ static rope_graph rope_of(const rope_case *c, clv_dtype dtype)
                             .dims = c->dims,
                             .interleaved = c->interleaved,
                             .factor = c->factor,
+                            .yarn = c->yarn,
+                            .yarn_exact = c->exact,
                             .low_frequency = c->low,
                             .high_frequency = c->high,
                             .original_positions = c->high > 0 ? ORIGINAL : 0};
@@ -349,6 +357,10 @@ static double plain_frequency(const rope_case *c, int64_t pair, int64_t dims)
     double f = pow(100, -2.0 * (double)pair / (double)dims), wavelength = 2 * acos(-1.0) / f;
     if (c->high == 0)
         return c->factor > 0 ? f / c->factor : f;
+    if (c->yarn) {
+        const double share = (c->exact ? exact_shares : yarn_shares)[pair];
+        return (1 - share) * f / c->factor + share * f;
+    }
     if (wavelength > ORIGINAL / c->low)
         return f / c->factor;
     if (wavelength < ORIGINAL / c->high)
@@ -428,7 +440,8 @@ static void rope_refuses(void **state)
                   {{.theta = 1, .factor = 8, .high_frequency = -1}, "high_frequency"},
                   {{.theta = 1, .factor = 8, .high_frequency = 4, .original_positions = 8}, "low_frequency"},
                   {{.theta = 1, .factor = 8, .low_frequency = 4, .high_frequency = 4, .original_positions = 8}, "low"},
-                  {{.theta = 1, .factor = 8, .low_frequency = 1, .high_frequency = 4}, "original_positions"}};
+                  {{.theta = 1, .factor = 8, .low_frequency = 1, .high_frequency = 4}, "original_positions"},
+                  {{.theta = 10, .factor = 8, .yarn = true}, "yarn needs high_frequency"}};
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         graph = new_graph();
         clv_rope(graph, input(graph, "x", CLV_F32, DIMS(1, 2, 2, 4)), CLV_NONE, &faults[i].how);

@@ -132,6 +132,7 @@ static const clv_model_graph_options row = {.batch = 1, .seq = 4};
     X(clv_update_options, model_graph(&row, o))                                                                        \
     X(clv_import_options, clv_import_stablehlo(begin(), imported, o, &err))                                            \
     X(clv_experts_options, (clv_parallel_experts(begin(), x, NULL, o), built()))                                       \
+    X(clv_latent_attention_options, (clv_parallel_latent_attention(begin(), x, NULL, o), built()))                     \
     X(clv_linear_options, (clv_column_parallel_linear(begin(), x, 4, NULL, o), built()))                               \
     X(clv_op_def, clv_op_register(o, &err))                                                                            \
     X(clv_op_check_options, clv_op_check(&same, NULL, &vector, 1, o, NULL, &err))                                      \

@@ -401,9 +401,12 @@ typedef struct clv_rope_options {
     double theta;     /**< base, > 0 */
     int64_t dims;     /**< number of leading elements of D that are rotated, even, at most 1024; 0: all */
     bool interleaved; /**< true: pairs (2i, 2i+1); false: half-split pairs (i, i + dims/2) */
+    bool yarn;        /**< the scaling is YaRN's */
+    bool yarn_exact;  /**< its pairs of low_frequency and high_frequency are not rounded to whole ones */
     double factor;    /**< linear scaling: angles are divided by it; 0: 1 */
     /** Llama 3's scaling, if high_frequency > 0: pairs with a wavelength below original_positions / high_frequency are
-     *  not scaled, above original_positions / low_frequency they are, in between both are blended (low < high). */
+     *  not scaled, above original_positions / low_frequency they are, in between both are blended by frequency (low <
+     *  high), or by the number of the pair (yarn: Peng et al. 2023, arXiv:2309.00071; beta_slow and beta_fast). */
     double low_frequency, high_frequency;
     int64_t original_positions; /**< context length of the training; required with high_frequency */
     /** Angle per position of each pair, [dims/2], finite, copied; replaces theta, and excludes factor and

@@ -109,6 +109,10 @@ typedef struct clv_experts_options {
     clv_value mask;         /**< u8 [...], of rows: 0 takes no place of an expert (with a capacity); CLV_NONE: all do */
     double capacity_factor; /**< f: an expert has places for ceil(f K S / E) rows of a sequence, and others are
                                      dropped (Megatron's --moe-expert-capacity-factor); 0: no limit, none is dropped */
+    bool sigmoid;           /**< scores, and logits in f32, as DeepSeek-V3's router: clv_router_options */
+    bool balance_bias;      /**< adds "router.bias" f32 [E] (f64 for f64), which only chooses; no gradient trains it */
+    double weight_scale;    /**< factor of the weights of the chosen experts; 0: 1 */
+    int64_t groups, top_groups; /**< clv_router_options */
 } clv_experts_options;
 /** Mixture of experts, x [...,M] -> [...,M]: the gated MLPs of the experts that a router chooses for each row. State
  *  "router.weight" [M,E] = [embed_kernel, _], "experts.gate_up.weight" [E,M,2,F] = [expert, embed_kernel, _, mlp] and
@@ -156,6 +160,36 @@ typedef struct clv_self_attention_options {
 CLV_API clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
                                          const clv_self_attention_options *options);
 
+/** heads, kv_rank, the dims and rope are required; the rest may be 0. */
+typedef struct clv_latent_attention_options {
+    size_t size;                /**< sizeof the struct, or 0 */
+    int64_t heads;              /**< H */
+    int64_t q_rank;             /**< width of the latent of queries; 0: queries are products of x */
+    int64_t kv_rank;            /**< R, width of the latent of keys and values */
+    int64_t plain_dim;          /**< N, elements of a query or key that are not rotated */
+    int64_t rotary_dim;         /**< P, those that are, even; keys of all heads share them */
+    int64_t value_dim;          /**< V, elements of a value */
+    double eps;                 /**< of the norms of latents; 0: 1e-6 */
+    clv_rope_options rope;      /**< of the P elements */
+    double rotary_scale;        /**< factor of the rotated part of scores (YaRN's); 0: 1 */
+    double scale;               /**< factor of scores; 0: 1 / sqrt(N + P) */
+    bool bias;                  /**< adds "q_down.bias", "kv_down.bias" and "o.bias" */
+    clv_value mask;             /**< u8 [B,S], 1 = attend; CLV_NONE: attend to all */
+    int64_t context;            /**< > 0: keeps latents and rotated keys, state "cache" [B,context,1,P+R] */
+    clv_value offset;           /**< with context: i32 [] or [B], position of the first row of x; else CLV_NONE */
+    clv_init init, output_init; /**< initial weights, and o weights */
+    double dropout;             /**< dropout probability of attention weights; 0: none */
+    clv_key dropout_key;
+    clv_value dropout_step; /**< i32 scalar, or CLV_NONE */
+} clv_latent_attention_options;
+/** Multi-head latent attention (DeepSeek-AI 2024, arXiv:2405.04434), causal, x [B,S,M] -> [B,S,M]. State
+ *  "q_down.weight" [M,q_rank], "q_norm.weight", "q.weight" [q_rank or M,H,N+P], "kv_down.weight" [M,R+P],
+ *  "kv_norm.weight" [R], "kv.weight" [R,H,N+V], "o.weight" [H,V,M]. Heads are split, latents are not. With a cache, few
+ *  rows attend to the latents themselves, and for many rows keys and values are made of them, whichever multiplies
+ *  less. */
+CLV_EXPERIMENTAL clv_value clv_parallel_latent_attention(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
+                                                         const clv_latent_attention_options *options);
+
 /** Kind of transformer block: pre-norm or post-norm, kind of norm and MLP. */
 typedef enum clv_block_form { CLV_BLOCK_LLAMA, CLV_BLOCK_GPT, CLV_BLOCK_BERT } clv_block_form;
 /** Begin with clv_block_defaults. */
@@ -170,7 +204,8 @@ typedef struct clv_block_options {
     clv_self_attention_options attention;
     clv_mlp_options mlp;
     const clv_experts_options *experts; /**< a mixture of experts in the place of the MLP; NULL: none */
-    int64_t reserved[7];                /**< must be 0; for later options */
+    const clv_latent_attention_options *latent_attention; /**< in the place of `attention`; NULL: none */
+    int64_t reserved[6];                                  /**< must be 0; for later options */
 } clv_block_options;
 /** Returns default options: normal(0.02) weights, eps 1e-5; LLAMA: rotary embedding, SiLU, no biases; GPT: tanh GELU;
  *  BERT: GELU, bidirectional; both with biases. */

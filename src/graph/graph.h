@@ -24,6 +24,7 @@ typedef struct clv_value_info {
     clv_init init;                          /* of state */
     const char *init_name;                  /* of state: the name that keys its random values; NULL: its own */
     clv_state_role role;                    /* of state */
+    bool untrained;                         /* a parameter that no update changes: it is held and saved as it is */
     int assigned;                           /* of state: the value that is assigned to it; 0: none */
     int primal;                             /* of a cotangent: the primal value; 0: none */
     bool many_partial_sums;                 /* a gradient that is accumulated over microbatches */

@@ -54,6 +54,29 @@ static clv_block_options block_of(const clv_model_config *model, const clv_model
     return o;
 }
 
+static clv_latent_attention_options latent_attention_of(const clv_model_config *model, const clv_block_options *block)
+{
+    const clv_self_attention_options *o = &block->attention;
+    return (clv_latent_attention_options){.size = sizeof(clv_latent_attention_options),
+                                          .heads = model->heads,
+                                          .q_rank = model->q_rank,
+                                          .kv_rank = model->kv_rank,
+                                          .plain_dim = model->plain_dim,
+                                          .rotary_dim = model->rotary_dim,
+                                          .value_dim = model->value_dim,
+                                          .rope = model->rope,
+                                          .rotary_scale = clv_config_rotary_scale(model),
+                                          .scale = clv_config_score_scale(model),
+                                          .bias = model->qkv_bias,
+                                          .mask = o->mask,
+                                          .context = o->context,
+                                          .offset = o->offset,
+                                          .init = o->init,
+                                          .output_init = o->output_init,
+                                          .dropout = o->dropout,
+                                          .dropout_step = o->dropout_step};
+}
+
 /* Only training drops rows: what a model says does not depend on what else is in its batch. */
 static clv_experts_options experts_of(const clv_model_config *model, const clv_model_build_options *build)
 {
@@ -64,7 +87,12 @@ static clv_experts_options experts_of(const clv_model_config *model, const clv_m
                                  .activation = model->activation,
                                  .normalised = model->normalised_choice,
                                  .shared_ffn = model->shared_ffn,
-                                 .shared_gate = model->shared_ffn > 0,
+                                 .shared_gate = model->shared_ffn > 0 && !model->sigmoid_router,
+                                 .sigmoid = model->sigmoid_router,
+                                 .balance_bias = model->sigmoid_router,
+                                 .weight_scale = model->weight_scale,
+                                 .groups = model->groups,
+                                 .top_groups = model->top_groups,
                                  .init = weight_init,
                                  .output_init = into_residual,
                                  .capacity_factor = clv_valid(build->step) ? model->capacity_factor : 0};
@@ -75,6 +103,8 @@ clv_value clv_model_blocks(clv_graph *graph, const clv_model_config *model, cons
 {
     clv_block_options block = block_of(model, build, in, form);
     clv_experts_options experts = experts_of(model, build);
+    clv_latent_attention_options latent = latent_attention_of(model, &block);
+    block.latent_attention = model->kv_rank > 0 ? &latent : NULL;
     experts.mask = in->mask;
     clv_key key = key_of_dropout(build, dropout_keys);
     x = clv_dropout(graph, x, build->dropout, key, build->step);
@@ -82,7 +112,7 @@ clv_value clv_model_blocks(clv_graph *graph, const clv_model_config *model, cons
         block.attention.window = clv_model_config_window(model, layer);
         block.experts = clv_model_config_has_experts(model, layer) ? &experts : NULL;
         block.dropout_key = clv_key_fold_in(key, (uint32_t)layer);
-        block.attention.dropout_key = clv_key_fold_in(block.dropout_key, attention_key);
+        block.attention.dropout_key = latent.dropout_key = clv_key_fold_in(block.dropout_key, attention_key);
         clv_nn_set_stage_of_layer(graph, &build->rules, layer, model->layers);
         clv_graph_push_scope(graph, "layers.%lld", (long long)layer);
         x = clv_transformer_block(graph, x, &build->rules, &block);

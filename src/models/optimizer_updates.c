@@ -118,13 +118,14 @@ static clv_value norm_of(clv_graph *graph, const clv_layout *moments, const clv_
     return clv_global_norm(graph, gradients, n);
 }
 
-/* Moves the trainable parameters to the front: all, or those of adapters. Returns their number. */
+/* Moves the trainable parameters to the front: all that updates change, or those of adapters. Returns their number. */
 static int filter_trainable(const clv_graph *graph, const clv_model_build_options *build, clv_value *parameters, int n)
 {
     int kept = 0;
     for (int i = 0; i < n; i++)
-        if (!build->adapters ||
-            clv_adapters_has_parameter(build->adapters, clv_value_name(graph, parameters[i]) + strlen(graph->scope)))
+        if (build->adapters ? clv_adapters_has_parameter(build->adapters,
+                                                         clv_value_name(graph, parameters[i]) + strlen(graph->scope))
+                            : !graph->values[parameters[i].id].untrained)
             parameters[kept++] = parameters[i];
     return kept;
 }

@@ -236,6 +236,15 @@ void clv_nn_keep_stationary(clv_graph *graph, clv_value state, const clv_layout 
     }
 }
 
+clv_value clv_nn_pin_heads(clv_graph *graph, clv_value x, const clv_axis_rules *rules, int d, clv_logical_axis name)
+{
+    clv_logical_axis names[CLV_MAX_RANK] = {CLV_UNNAMED};
+    names[d] = name;
+    clv_layout layout = clv_named_layout(graph, rules, clv_graph_type(graph, x).rank, names);
+    clv_nn_keep_stationary(graph, x, &layout, names);
+    return x;
+}
+
 clv_value clv_nn_parameter(clv_graph *graph, const clv_axis_rules *rules, const char *name, clv_dtype dtype, int rank,
                            const int64_t *shape, const clv_logical_axis *names, const clv_layout *layout, clv_init init)
 {
@@ -301,6 +310,12 @@ clv_value clv_nn_enter_parallel_region(clv_graph *graph, clv_value x, const clv_
 clv_value clv_nn_enter_experts(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const char *what)
 {
     static const clv_logical_axis names[] = {CLV_EXPERT, CLV_MLP};
+    return clv_nn_enter_rows(graph, x, rules, names, what);
+}
+
+clv_value clv_nn_enter_rows(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_logical_axis names[2],
+                            const char *what)
+{
     const int rows = clv_graph_type(graph, x).rank - 1;
     if (rows < 0)
         return x;

@@ -37,6 +37,10 @@ bool clv_nn_is_tensor_parallel_axis(clv_logical_axis name);
 /* Pins a value over the tensor-parallel axes of its layout (clv_keep_stationary). */
 void clv_nn_keep_stationary(clv_graph *graph, clv_value value, const clv_layout *layout, const clv_logical_axis *names);
 
+/* Pins dimension d, heads, of an activation: between its products, attention and its gradients stay split by heads.
+ * Returns x. */
+clv_value clv_nn_pin_heads(clv_graph *graph, clv_value x, const clv_axis_rules *rules, int d, clv_logical_axis name);
+
 /* Attaches what explanations print: the rules' name, dimension names, and `what` it is (NULL: its own name). */
 void clv_nn_annotate(clv_graph *graph, clv_value value, const clv_axis_rules *rules, const char *what,
                      const clv_logical_axis *names);
@@ -63,7 +67,10 @@ clv_value clv_nn_add_bias(clv_graph *graph, clv_value y, const clv_axis_rules *r
  * them. */
 clv_value clv_nn_enter_parallel_region(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
                                        clv_logical_axis out);
-/* Brings x [rows..., whole] to experts: rows as in a tensor that the axes of `expert` and of `mlp` split. */
+/* Brings x [rows..., whole] to a region that two axes split: rows as in a tensor with dimensions of these names. */
+clv_value clv_nn_enter_rows(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_logical_axis names[2],
+                            const char *what);
+/* The same to experts, by the axes of `expert` and of `mlp`. */
 clv_value clv_nn_enter_experts(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const char *what);
 /* Brings x out of a tensor-parallel region, to the residual layout (f*, or g*). */
 clv_value clv_nn_leave_parallel_region(clv_graph *graph, clv_value x, const clv_axis_rules *rules);

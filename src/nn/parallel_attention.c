@@ -29,16 +29,6 @@ static bool fill_in_defaults(clv_graph *graph, clv_self_attention_options *o, co
     return true;
 }
 
-/* Pins dimension d, heads, of an activation: between its products, attention and its gradients stay split by heads. */
-static clv_value pin_heads(clv_graph *graph, clv_value x, const clv_axis_rules *rules, int d, clv_logical_axis name)
-{
-    clv_logical_axis names[CLV_MAX_RANK] = {CLV_UNNAMED};
-    names[d] = name;
-    clv_layout layout = clv_named_layout(graph, rules, clv_graph_type(graph, x).rank, names);
-    clv_nn_keep_stationary(graph, x, &layout, names);
-    return x;
-}
-
 /* RMSNorm of each head, if there is one. */
 static clv_value norm_heads(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const char *name,
                             const clv_self_attention_options *o)
@@ -63,7 +53,7 @@ static clv_value norm_keys(clv_graph *graph, clv_value kv, const clv_axis_rules 
     end[2] = 1;
     const clv_value keys = norm_heads(graph, clv_slice(graph, kv, zeros, end), rules, "k_norm.weight", o);
     const clv_value parts[] = {keys, clv_slice(graph, kv, values, type.shape)};
-    return pin_heads(graph, clv_concat(graph, parts, 2, 2), rules, 3, CLV_KV_HEADS);
+    return clv_nn_pin_heads(graph, clv_concat(graph, parts, 2, 2), rules, 3, CLV_KV_HEADS);
 }
 
 static clv_value queries(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
@@ -80,14 +70,14 @@ static clv_value queries(clv_graph *graph, clv_value x, const clv_axis_rules *ru
     const clv_weight_spec spec = {"q.weight", type.dtype, 3, 1, shape, names, &kernel, o->init};
     clv_stored_weight weight = clv_nn_stored_weight(graph, rules, &spec);
     clv_value q = clv_nn_stored_weight_product(graph, x, rules, &weight, "bs", "m", "mhd", "hd");
-    q = pin_heads(graph, q, rules, 2, CLV_HEADS);
+    q = clv_nn_pin_heads(graph, q, rules, 2, CLV_HEADS);
     q = clv_nn_constrain(graph, q, &split, rules, "the query tensor", 2, names + 1);
-    pin_heads(graph, q, rules, 2, CLV_HEADS);
+    clv_nn_pin_heads(graph, q, rules, 2, CLV_HEADS);
     if (o->bias)
         q = clv_nn_add_bias(graph, q, rules, "q.bias", 2, shape + 1, names + 1, &part);
     q = norm_heads(graph, q, rules, "q_norm.weight", o);
     q = o->rope.theta != 0 ? clv_rope(graph, q, o->offset, &o->rope) : q;
-    return pin_heads(graph, q, rules, 2, CLV_HEADS);
+    return clv_nn_pin_heads(graph, q, rules, 2, CLV_HEADS);
 }
 
 static clv_value keys_values(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
@@ -104,15 +94,15 @@ static clv_value keys_values(clv_graph *graph, clv_value x, const clv_axis_rules
     const clv_weight_spec spec = {"kv.weight", type.dtype, 4, 1, shape, names, &kernel, o->init};
     clv_stored_weight weight = clv_nn_stored_weight(graph, rules, &spec);
     clv_value kv = clv_nn_stored_weight_product(graph, x, rules, &weight, "bs", "m", "mjkd", "jkd");
-    kv = pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
+    kv = clv_nn_pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
     kv = clv_nn_constrain(graph, kv, &split, rules, "the key/value tensor", 3, names + 1);
-    pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
+    clv_nn_pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
     if (o->bias)
         kv = clv_nn_add_bias(graph, kv, rules, "kv.bias", 3, shape + 1, names + 1, &part);
     kv = norm_keys(graph, kv, rules, o);
     if (o->rope.theta != 0)
         kv = clv_rope(graph, kv, o->offset, &o->rope);
-    return pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
+    return clv_nn_pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
 }
 
 clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
@@ -138,7 +128,7 @@ clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_r
                                  .dropout_step = o.dropout_step};
     clv_value y =
         o.context ? clv_nn_attention_to_cache(graph, q, kv, rules, &o, &how) : clv_attention(graph, q, kv, &how);
-    pin_heads(graph, y, rules, 2, CLV_HEADS);
+    clv_nn_pin_heads(graph, y, rules, 2, CLV_HEADS);
     static const clv_logical_axis names[] = {CLV_HEADS, CLV_HEAD_DIM, CLV_EMBED_KERNEL};
     int64_t shape[] = {o.heads, o.head_dim, type.shape[2]};
     clv_layout kernel = clv_named_layout(graph, rules, 3, names);

@@ -14,6 +14,7 @@
 #include "nn/layer_layouts.h"
 #include "nn/router_losses.h"
 #include "nn/stored_weight.h"
+#include "ops/operand_checks.h"
 
 /* x times a small weight [M, n] that no axis of tensor parallelism splits; rows as between layers. */
 static clv_value small_product(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_value weight,
@@ -24,6 +25,18 @@ static clv_value small_product(clv_graph *graph, clv_value x, const clv_axis_rul
     return clv_nn_constrain(graph, clv_nn_product(graph, x, weight, "m", "me", "e"), &rows, rules, what, 1, &features);
 }
 
+/* The bias that balances experts. */
+static clv_value balance_bias(clv_graph *graph, const clv_axis_rules *rules, const clv_experts_options *o,
+                              clv_dtype dtype)
+{
+    const clv_logical_axis names[] = {CLV_UNNAMED};
+    const clv_value bias = clv_nn_parameter(graph, rules, "router.bias", clv_statistics_dtype(dtype), 1, &o->experts,
+                                            names, NULL, (clv_init){CLV_INIT_ZEROS, 0});
+    if (clv_valid(bias))
+        graph->values[bias.id].untrained = true;
+    return bias;
+}
+
 /* Chooses the experts of each row: *weights and *ids [..., top_k]. */
 static void route(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_experts_options *o,
                   clv_value *weights, clv_value *ids)
@@ -32,7 +45,18 @@ static void route(clv_graph *graph, clv_value x, const clv_axis_rules *rules, co
     const clv_type type = clv_graph_type(graph, x);
     const int64_t shape[] = {type.shape[type.rank - 1], o->experts};
     clv_value weight = clv_nn_parameter(graph, rules, "router.weight", type.dtype, 2, shape, names, NULL, o->init);
-    const clv_router_options how = {.top_k = o->top_k, .normalised = o->normalised};
+    const clv_router_options how = {.size = sizeof how,
+                                    .top_k = o->top_k,
+                                    .sigmoid = o->sigmoid,
+                                    .normalised = o->normalised,
+                                    .scale = o->weight_scale,
+                                    .bias = o->balance_bias ? balance_bias(graph, rules, o, type.dtype) : CLV_NONE,
+                                    .groups = o->groups,
+                                    .top_groups = o->top_groups};
+    if (o->sigmoid) {
+        x = clv_cast(graph, x, clv_statistics_dtype(type.dtype));
+        weight = clv_cast(graph, weight, clv_statistics_dtype(type.dtype));
+    }
     const clv_value logits = small_product(graph, x, rules, weight, "the router's logits");
     clv_router(graph, logits, &how, weights, ids);
     clv_nn_record_router(graph, logits, *ids);

@@ -45,6 +45,12 @@ static clv_value residual(clv_graph *graph, clv_value x, clv_value y, const clv_
     return clv_add(graph, x, y);
 }
 
+static clv_value attention(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_block_options *o)
+{
+    return o->latent_attention ? clv_parallel_latent_attention(graph, x, rules, o->latent_attention)
+                               : clv_parallel_attention(graph, x, rules, &o->attention);
+}
+
 /* Adds attention (which = 0) or the MLP (which = 1) to the residual stream. */
 static clv_value add_sublayer(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_block_options *o,
                               uint32_t which)
@@ -52,7 +58,7 @@ static clv_value add_sublayer(clv_graph *graph, clv_value x, const clv_axis_rule
     bool post = o->form == CLV_BLOCK_BERT;
     clv_graph_push_scope(graph, which == 0 ? "attention" : "mlp");
     clv_value in = post ? x : norm(graph, x, rules, "norm", o);
-    clv_value y = which == 0   ? clv_parallel_attention(graph, in, rules, &o->attention)
+    clv_value y = which == 0   ? attention(graph, in, rules, o)
                   : o->experts ? clv_parallel_experts(graph, in, rules, o->experts)
                                : clv_parallel_mlp(graph, in, rules, &o->mlp);
     x = residual(graph, x, y, o, which);

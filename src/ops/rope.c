@@ -1,4 +1,4 @@
-/* rope.c - rotary position embedding op, with linear and llama3 frequency scaling.
+/* rope.c - rotary position embedding op, with linear, llama3 and yarn frequency scaling.
  *
  *   angle(s, i) = (offset + s) * f(i), f(i) = theta^(-2i / dims), i < dims / 2, scaled as options say, or inv_freq[i]
  *   (a, b) -> (a cos - b sin, b cos + a sin) for the pairs (x[i], x[i + dims/2]), or (x[2i], x[2i+1]) if interleaved
@@ -8,7 +8,8 @@
  *   factors: b, s, heads pass (s from the shard's first global row on); the 2 and D whole; linear in x
  *
  * The gradient is the inverse rotation of d_out: the same op with the angles negated.
- * Sources: Su et al. 2021, arXiv:2104.09864; scaling as transformers' modeling_rope_utils, "linear" and "llama3".
+ * Sources: Su et al. 2021, arXiv:2104.09864; scaling as transformers' modeling_rope_utils, "linear", "llama3" and
+ * "yarn".
  */
 #include <math.h>
 
@@ -29,6 +30,8 @@ static const clv_attr rope_attr_table[] = {
     {"low_frequency", CLV_ATTR_DOUBLE, offsetof(rope_attrs, how.low_frequency), 1},
     {"high_frequency", CLV_ATTR_DOUBLE, offsetof(rope_attrs, how.high_frequency), 1},
     {"original_positions", CLV_ATTR_INT64, offsetof(rope_attrs, how.original_positions), 1},
+    {"yarn", CLV_ATTR_BOOL, offsetof(rope_attrs, how.yarn), 1},
+    {"yarn_exact", CLV_ATTR_BOOL, offsetof(rope_attrs, how.yarn_exact), 1},
     {"inverse", CLV_ATTR_BOOL, offsetof(rope_attrs, inverse), 1},
     {0},
 };
@@ -77,6 +80,23 @@ static void copy_values(const clv_view *out, const clv_view *x)
                half);
 }
 
+/* The pair, a fraction, that makes so many turns in the original context. */
+static double pair_of_turns(const clv_rope_options *how, double turns)
+{
+    const double pi = acos(-1.0);
+    return (double)how->dims * log((double)how->original_positions / (turns * 2 * pi)) / (2 * log(how->theta));
+}
+
+/* Of YaRN: how much of its own frequency pair i keeps. */
+static double yarn_share(const clv_rope_options *how, int64_t i)
+{
+    double first = pair_of_turns(how, how->high_frequency), last = pair_of_turns(how, how->low_frequency);
+    first = fmax(how->yarn_exact ? first : floor(first), 0);
+    last = fmin(how->yarn_exact ? last : ceil(last), (double)how->dims - 1);
+    last = last == first ? last + 0.001 : last;
+    return 1 - ((double)i - first) / (last - first);
+}
+
 double clv_rope_inv_freq(const clv_rope_options *how, int64_t i)
 {
     double plain = pow(how->theta, -2.0 * (double)i / (double)how->dims);
@@ -84,7 +104,8 @@ double clv_rope_inv_freq(const clv_rope_options *how, int64_t i)
     if (how->high_frequency <= 0)
         return scaled;
     double turns = (double)how->original_positions * plain / (2 * acos(-1.0)); /* in the original context */
-    double share = (turns - how->low_frequency) / (how->high_frequency - how->low_frequency);
+    double share =
+        how->yarn ? yarn_share(how, i) : (turns - how->low_frequency) / (how->high_frequency - how->low_frequency);
     share = share < 0 ? 0 : share > 1 ? 1 : share;
     return (1 - share) * scaled + share * plain;
 }
@@ -187,6 +208,8 @@ static const char *fault_of(const clv_rope_options *how)
         return "high_frequency must be above 0 and finite, or 0 for none";
     if (how->high_frequency > 0 && !(how->low_frequency > 0 && how->low_frequency < how->high_frequency))
         return "low_frequency must be above 0 and below high_frequency";
+    if (how->yarn && (how->high_frequency == 0 || how->theta == 1))
+        return "yarn needs high_frequency, and a theta other than 1";
     if (how->high_frequency > 0 && how->original_positions < 1)
         return "original_positions must be above 0";
     return NULL;
@@ -207,6 +230,8 @@ clv_value clv_rope(clv_graph *graph, clv_value x, clv_value offset, const clv_ro
     attrs.how.theta = options->inv_freq ? 0 : options->theta; /* by field, so that padding stays 0 */
     attrs.how.dims = options->dims == 0 && type.rank > 0 ? type.shape[type.rank - 1] : options->dims;
     attrs.how.interleaved = options->interleaved;
+    attrs.how.yarn = options->yarn;
+    attrs.how.yarn_exact = options->yarn_exact;
     attrs.how.factor = options->factor;
     attrs.how.low_frequency = options->low_frequency;
     attrs.how.high_frequency = options->high_frequency;

@@ -21,7 +21,7 @@ from transformers import cache_utils, configuration_utils, masking_utils, modeli
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.quantizers import auto as quantizers
 
-FAMILIES = ["llama", "mistral", "qwen2", "gpt2", "esm", "bert", "mixtral", "qwen2_moe", "qwen3_moe"]
+FAMILIES = ["llama", "mistral", "qwen2", "gpt2", "esm", "bert", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3"]
 path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "config_keys.json")
 
 

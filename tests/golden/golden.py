@@ -43,6 +43,8 @@ def save_gradients(model, folder):
         of_gradients = copy.deepcopy(model)
         for k, p in of_gradients.named_parameters():
             p.data = gradients[k]
+        for buffer in of_gradients.buffers():  # the bias of a router: it is saved, and has none
+            buffer.zero_()
         of_gradients.save_pretrained(folder)
         for other in ("config.json", "generation_config.json"):
             os.remove(os.path.join(folder, other))

@@ -92,7 +92,7 @@ static clv_status check_tensor(const clv_safetensor *t, const clv_model_tensor *
     return check_shape(t, expected->name, expected->rank, expected->shape, err);
 }
 
-/* An unused tensor must not be of a layer beyond the last, nor another spelling of a used one with other values. */
+/* An unused tensor must not be of a layer beyond the last (and those that are not built), nor another spelling of a used one with other values. */
 static clv_status check_extra(const clv_safetensor *t, const clv_weights *w, const clv_model_config *m, clv_error *err)
 {
     char name[CLV_TENSOR_NAME_SIZE];
@@ -101,7 +101,7 @@ static clv_status check_extra(const clv_safetensor *t, const clv_weights *w, con
 
     if (!clv_model_canonical_tensor_name(name, &layer, m, clv_weights_bare_name(w, t)))
         return CLV_OK;
-    if (layer >= m->layers)
+    if (layer >= m->layers + m->mtp_layers)
         return clv_fail(err, CLV_EFORMAT, "%s exists, but config.json calls for %lld layers", t->name,
                         (long long)m->layers);
     const clv_safetensor *read = clv_model_find_by_alias(w, m, name);

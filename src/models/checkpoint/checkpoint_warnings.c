@@ -40,6 +40,11 @@ static bool lacks_mlp_bias(const clv_model_config *m)
     return !m->mlp_bias;
 }
 
+static bool has_mtp_layers(const clv_model_config *m)
+{
+    return m->mtp_layers > 0;
+}
+
 typedef enum fate {
     UNUSED,
     UNUSED_MODULE, /* unused, of a module of transformers that affects neither logits nor hidden states */
@@ -102,6 +107,8 @@ static const kind kinds[] = {
     {"*.mlp.*_proj.bias",
      "config.json calls for no biases of the MLP; if these were trained, results are not the model's", UNUSED,
      lacks_mlp_bias},
+    {"model.layers.*", "it is of a layer that predicts tokens further ahead (MTP), which is not built", UNUSED,
+     has_mtp_layers},
     {"*", "models of this model_type do not have them; if they were trained, results are not the model's", UNUSED,
      NULL},
 };

@@ -11,7 +11,7 @@
 
 #define EXPERTS  "mixtral qwen2_moe qwen3_moe"
 #define QWENS    "qwen2_moe qwen3_moe"
-#define FORM     "llama mistral qwen2 " EXPERTS
+#define FORM     "llama mistral qwen2 deepseek_v3 " EXPERTS
 #define DECODERS "gpt2 " FORM
 #define ENCODERS "esm bert"
 #define ROTARY   "esm " FORM
@@ -49,15 +49,25 @@ static const clv_config_keys config_keys[] = {
     {CLV_CONFIG_KEY_MUST_BE_TRUE, "gpt2", true, "scale_attn_weights"},
     {CLV_CONFIG_KEY_MUST_BE_FALSE, "gpt2", false, "scale_attn_by_inverse_layer_idx reorder_and_upcast_attn"},
     {CLV_CONFIG_KEY_READ, "llama", false, "attention_bias mlp_bias"},
-    {CLV_CONFIG_KEY_READ, "qwen3_moe", true, "attention_bias"},
+    {CLV_CONFIG_KEY_READ, "qwen3_moe deepseek_v3", true, "attention_bias"},
     {CLV_CONFIG_KEY_READ, "qwen2_moe", true, "qkv_bias shared_expert_intermediate_size"},
     {CLV_CONFIG_KEY_READ, EXPERTS, true,
      "num_experts num_local_experts num_experts_per_tok output_router_logits router_aux_loss_coef "
      "moe_expert_capacity_factor"},
+    {CLV_CONFIG_KEY_READ, "deepseek_v3", false, "q_lora_rank"},
+    {CLV_CONFIG_KEY_READ, "deepseek_v3", true,
+     "kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim rope_interleave n_routed_experts num_local_experts "
+     "num_experts_per_tok moe_intermediate_size n_group topk_group norm_topk_prob routed_scaling_factor "
+     "n_shared_experts "
+     "first_k_dense_replace num_mtp_layers num_nextn_predict_layers moe_expert_capacity_factor"},
+    /* transformers has no auxiliary loss of the family; others say what its form is */
+    {CLV_CONFIG_KEY_IGNORED, "deepseek_v3", false,
+     "output_router_logits router_aux_loss_coef aux_loss_alpha seq_aux ep_size moe_layer_freq scoring_func topk_method "
+     "qk_head_dim"},
     {CLV_CONFIG_KEY_READ, "mixtral", true, "router_jitter_noise"},
     {CLV_CONFIG_KEY_READ, QWENS, true, "moe_intermediate_size norm_topk_prob decoder_sparse_step"},
     {CLV_CONFIG_KEY_READ, QWENS, false, "mlp_only_layers"},
-    {CLV_CONFIG_KEY_IGNORED, "llama", false, "pretraining_tp"}, /* the same sums in another order */
+    {CLV_CONFIG_KEY_IGNORED, "llama deepseek_v3", false, "pretraining_tp"}, /* the same sums in another order */
     {CLV_CONFIG_KEY_READ, "esm", false, "emb_layer_norm_before token_dropout mask_token_id"},
     {CLV_CONFIG_KEY_MUST_BE_FALSE, "esm", false, "is_folding_model"},
     {CLV_CONFIG_KEY_IGNORED, "esm", false, "esmfold_config vocab_list"},
@@ -76,6 +86,7 @@ static const clv_config_keys config_keys[] = {
     {CLV_CONFIG_KEY_MUST_BE_FALSE, QWENS, true, "use_sliding_window"},
     {CLV_CONFIG_KEY_IGNORED, QWENS, false, "sliding_window max_window_layers"}, /* without it */
     {CLV_CONFIG_KEY_MUST_BE_UNSET, "mixtral qwen3_moe", false, "layer_types"},  /* models have none; a cache would */
+    {CLV_CONFIG_KEY_MUST_BE_UNSET, "deepseek_v3", false, "sliding_window layer_types"},
     {CLV_CONFIG_KEY_READ, FORM, false, "sliding_window layer_types"},
     /* GPT-2 has no windows, but transformers' cache would have them */
     {CLV_CONFIG_KEY_MUST_BE_UNSET, "gpt2", false, "sliding_window layer_types"},

@@ -36,9 +36,12 @@ clv_status clv_config_read_activation(clv_unary_kind *out, const json_t *object,
 /* The name of an activation; NULL: none. */
 const char *clv_config_activation_name(clv_unary_kind kind);
 /* Reads rotary embeddings in all spellings: rope_theta, and rope_scaling or, if that is empty, rope_parameters. scaled:
- * the family supports linear and llama3 scaling; else any scaling is rejected. */
+ * the family supports linear and llama3 scaling (with latent attention yarn, too); else any scaling is rejected. */
 clv_status clv_config_read_rope(clv_model_config *model, const json_t *object, bool scaled, const char *where,
                                 clv_error *err);
+/* Of latent attention: factors of the rotated part of scores, and of scores (transformers' yarn_apply_mscale). */
+double clv_config_rotary_scale(const clv_model_config *model);
+double clv_config_score_scale(const clv_model_config *model);
 /* A "rope_parameters" object; NULL when out of memory. */
 json_t *clv_config_rope_to_json(const clv_model_config *model);
 /* Reads bos_token_id, pad_token_id and eos_token_id (or a list). Ids outside the vocabulary become -1; for pad they are

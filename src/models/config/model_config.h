@@ -28,7 +28,16 @@ typedef struct clv_model_config {
     int64_t max_positions; /* P, maximum sequence length */
     double norm_eps;
     clv_rope_options rope; /* theta 0: no rotary embeddings */
-    int64_t window;        /* attention window of windowed layers; 0: none */
+    struct {
+        double mscale, mscale_all_dim, attention_factor; /* keys of that name in the rope scaling; 0: not stated */
+    } yarn;
+    int64_t kv_rank;    /* latent attention: width of the latent of keys and values; 0: another attention */
+    int64_t q_rank;     /* of queries; 0: none */
+    int64_t plain_dim;  /* elements of a query head that are not rotated, */
+    int64_t rotary_dim; /* and that are */
+    int64_t value_dim;  /* elements of a value */
+    int64_t mtp_layers; /* behind `layers` in checkpoints, and not built: they predict tokens further ahead */
+    int64_t window;     /* attention window of windowed layers; 0: none */
     uint8_t
         windowed[(CLV_MAX_LAYERS + 7) / 8]; /* bit i % 8 of byte i / 8: layer i is windowed (clv_model_config_window) */
     clv_unary_kind activation;              /* of the MLP */
@@ -44,6 +53,9 @@ typedef struct clv_model_config {
     bool normalised_choice;                  /* weights of the chosen experts add up to 1 */
     bool adds_router_loss;                   /* training adds router_loss_factor times the load-balancing loss */
     double router_loss_factor;
+    bool sigmoid_router;         /* scores of experts are sigmoids, and a bias that balances is added to choose */
+    int64_t groups, top_groups;  /* of experts, and how many of them a row may choose from; 0: one */
+    double weight_scale;         /* factor of the weights of chosen experts; 0: 1 */
     double capacity_factor;      /* of training: clv_experts_options; 0: no row is dropped */
     int64_t token_types;         /* BERT: rows of the table of token types */
     bool tie_word_embeddings;    /* the output projection is the embedding */
@@ -58,7 +70,7 @@ typedef struct clv_model_config {
 } clv_model_config;
 
 extern const clv_model_family clv_family_llama, clv_family_mistral, clv_family_qwen2, clv_family_gpt2, clv_family_esm,
-    clv_family_bert, clv_family_mixtral, clv_family_qwen2_moe, clv_family_qwen3_moe;
+    clv_family_bert, clv_family_mixtral, clv_family_qwen2_moe, clv_family_qwen3_moe, clv_family_deepseek_v3;
 
 /* The model_type: "llama". */
 const char *clv_model_config_model_type(const clv_model_config *model);

@@ -8,9 +8,9 @@
 #include <string.h>
 
 /* Adding a family to the library: a file that defines one, a line here. */
-static const clv_model_family *const families[] = {&clv_family_llama,   &clv_family_mistral,   &clv_family_qwen2,
-                                                   &clv_family_gpt2,    &clv_family_esm,       &clv_family_bert,
-                                                   &clv_family_mixtral, &clv_family_qwen2_moe, &clv_family_qwen3_moe};
+static const clv_model_family *const families[] = {
+    &clv_family_llama, &clv_family_mistral, &clv_family_qwen2,     &clv_family_gpt2,      &clv_family_esm,
+    &clv_family_bert,  &clv_family_mixtral, &clv_family_qwen2_moe, &clv_family_qwen3_moe, &clv_family_deepseek_v3};
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 
 typedef struct registered {

@@ -83,12 +83,14 @@ static clv_status save_box(void *arg, const clv_shard *box, clv_error *err)
 
 static clv_status save_parameters(saving *s, clv_error *err)
 {
+    const clv_dtype to = s->to;
     clv_status status = CLV_OK;
     for (int64_t i = 0; status == CLV_OK && i < clv_model_parameter_count(s->config); i++) {
         clv_parameter parameter = clv_model_parameter_at(s->config, i);
         clv_state_info state = {0};
         status = find_state(&state, s->session, parameter.name, err);
         s->name = parameter.name;
+        s->to = clv_parameter_row_file_dtype(parameter.row, to);
         s->dtype = state.type.dtype;
         if (status == CLV_OK)
             status = clv_session_for_each_box_of_process(s->session, &state.type, &state.layout, save_box, s, err);

@@ -152,6 +152,12 @@ static int64_t extent(const clv_model_config *c, char letter)
                  {'E', c->experts},
                  {'X', c->expert_ffn},
                  {'S', c->shared_ffn},
+                 {'q', c->q_rank},
+                 {'l', c->kv_rank},
+                 {'j', c->kv_rank + c->rotary_dim},
+                 {'k', c->plain_dim + c->rotary_dim},
+                 {'v', c->value_dim},
+                 {'w', c->plain_dim + c->value_dim},
                  {'1', 1}};
     int i = 0;
 
@@ -930,7 +936,8 @@ static clv_status begin_tensors(clv_safetensors_writer **out, const clv_model_co
         for (int i_tensor = 0; i_tensor < clv_parameter_tensor_count(c, &p); i_tensor++, n++) {
             clv_model_tensor t = clv_parameter_tensor(c, &p, i_tensor);
             snprintf(names[n], sizeof names[n], "%s%s", prefix, t.name);
-            specs[n] = (clv_tensor_spec){.name = names[n], .dtype = dtype, .rank = t.rank};
+            specs[n] = (clv_tensor_spec){
+                .name = names[n], .dtype = clv_parameter_row_file_dtype(p.row, dtype), .rank = t.rank};
             memcpy(specs[n].shape, t.shape, sizeof t.shape);
         }
     }

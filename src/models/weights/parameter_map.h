@@ -3,7 +3,8 @@
  *
  * A row of a family's table says how checkpoints store a parameter. Its dimensions are letters: V vocabulary, M hidden,
  * H heads, K KV heads, D head size, F feed-forward, P positions, T token types, R rank of adapters, E experts, X width
- * of an expert, S of the shared expert, 1 one. In tensors of the forms LINEAR and CONV1D, `in` and `out` are flattened
+ * of an expert, S of the shared expert, 1 one; of latent attention q and l, widths of latents, j = l + the rotated elements of
+ * a head, k of its queries, v of its values, w = v + those not rotated. In tensors of the forms LINEAR and CONV1D, `in` and `out` are flattened
  * to one dimension each.
  *
  *   form                  parameter      tensor
@@ -38,7 +39,8 @@ typedef struct clv_parameter_row {
     const char *second_tensor; /* NULL unless it is stored as two tensors */
     bool by_expert;            /* of the form LINEAR */
     clv_layer_kind layers;
-    int first, of, take;                          /* parts [first, first + take) of `of`; zeros: not fused */
+    bool f32_buffer;     /* no gradient trains it, and files have it in f32 (f64 models: f64) whatever their dtype */
+    int first, of, take; /* parts [first, first + take) of `of`; zeros: not fused */
     bool (*when)(const clv_model_config *model);  /* which models have it; NULL: all of the family */
     int (*stated)(const clv_family_model *model); /* the same, for a registered family */
 } clv_parameter_row;
@@ -47,6 +49,12 @@ typedef struct clv_parameter_row {
 static inline const char *clv_parameter_row_tensor(const clv_parameter_row *row, int i)
 {
     return i == 0 ? row->tensor : row->second_tensor;
+}
+
+/* The dtype of a row's tensors in a file of this dtype. */
+static inline clv_dtype clv_parameter_row_file_dtype(const clv_parameter_row *row, clv_dtype dtype)
+{
+    return row->f32_buffer && dtype != CLV_F64 ? CLV_F32 : dtype;
 }
 
 /* A row of a router or of experts: they are never quantized, and have no adapters, as in PEFT. */
