@@ -18,12 +18,13 @@ static void test_qwen3_moe(void **state)
 static void test_qwen2_moe(void **state)
 {
     golden_run("qwen2_moe");
+    golden_run("qwen2_moe_step");
     golden_run("qwen2_moe_padded");
 }
 
 static void test_decode(void **state)
 {
-    static const char *const names[] = {"mixtral_window", "qwen3_moe_bias", "qwen2_moe"};
+    static const char *const names[] = {"mixtral_window", "qwen3_moe_bias", "qwen2_moe", "qwen2_moe_step"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         golden_decode(names[i]);
 }
@@ -37,8 +38,8 @@ static void test_bf16(void **state)
 
 static void test_greedy(void **state)
 {
-    static const char *const names[] = {"mixtral",        "mixtral_window", "qwen3_moe",
-                                        "qwen3_moe_bias", "qwen2_moe",      "qwen2_moe_padded"};
+    static const char *const names[] = {"mixtral",   "mixtral_window",   "qwen3_moe",     "qwen3_moe_bias",
+                                        "qwen2_moe", "qwen2_moe_padded", "qwen2_moe_step"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         golden_greedy(names[i]);
 }

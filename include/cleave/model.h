@@ -100,7 +100,7 @@ typedef struct clv_model_info {
     int64_t eos[CLV_MAX_EOS];   /**< ids that end a text. (Generation uses clv_generation_config, generate.h.) */
     int64_t adapter_rank;       /**< rank of its adapters; 0: no adapters */
     int64_t adapter_parameters; /**< number of elements of its adapters, not counted in `parameters` */
-    int64_t experts;            /**< E, experts of each layer, in the place of an MLP; 0: none */
+    int64_t experts;            /**< E, experts of a layer, in the place of an MLP; 0: none */
     int64_t top_k;              /**< experts that a row chooses */
     int64_t expert_ffn;         /**< feed-forward size of an expert */
     int64_t shared_ffn;         /**< feed-forward size of the expert that every row has; 0: none */

@@ -76,11 +76,11 @@ clv_value clv_model_blocks(clv_graph *graph, const clv_model_config *model, cons
     clv_block_options block = block_of(model, build, in, form);
     clv_experts_options experts = experts_of(model, build);
     experts.mask = in->mask;
-    block.experts = model->experts > 0 ? &experts : NULL;
     clv_key key = key_of_dropout(build, dropout_keys);
     x = clv_dropout(graph, x, build->dropout, key, build->step);
     for (int64_t layer = 0; layer < model->layers; layer++) {
         block.attention.window = clv_model_config_window(model, layer);
+        block.experts = clv_model_config_has_experts(model, layer) ? &experts : NULL;
         block.dropout_key = clv_key_fold_in(key, (uint32_t)layer);
         block.attention.dropout_key = clv_key_fold_in(block.dropout_key, attention_key);
         clv_nn_set_stage_of_layer(graph, &build->rules, layer, model->layers);

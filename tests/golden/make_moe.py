@@ -9,7 +9,7 @@ from transformers import (MixtralConfig, MixtralForCausalLM, Qwen2MoeConfig, Qwe
 
 import golden
 
-# mixtral_balanced: the loss of a training has what routers add to it; the gradients are those of that loss.
+# mixtral_balanced and qwen3_moe_dense_balanced: the loss of a training has what routers add to it; the gradients are those of that loss.
 
 COMMON = dict(initializer_range=0.3, attn_implementation="eager", experts_implementation="eager", bos_token_id=1,
               eos_token_id=2, rms_norm_eps=1e-5, max_position_embeddings=64)
@@ -67,5 +67,7 @@ mixtral("mixtral_window", sliding_window=4, tie_word_embeddings=True)
 mixtral("mixtral_balanced", output_router_logits=True, router_aux_loss_coef=0.2)
 qwen3("qwen3_moe", norm_topk_prob=True)
 qwen3("qwen3_moe_bias", norm_topk_prob=False, attention_bias=True, tie_word_embeddings=True)
+qwen3("qwen3_moe_dense_balanced", mlp_only_layers=[2], output_router_logits=True, router_aux_loss_coef=0.2)
 qwen2("qwen2_moe")
+qwen2("qwen2_moe_step", num_hidden_layers=4, decoder_sparse_step=2, mlp_only_layers=[3])
 qwen2("qwen2_moe_padded", norm_topk_prob=True, shape=(3, 11), padded=True)

@@ -102,6 +102,7 @@ static clv_status add_row(clv_adapters *s, const clv_parameter_row *base, int fi
                                .of = is_b ? base->of : 0,
                                .take = is_b ? base->take : 0,
                                .when = base->when,
+                               .layers = base->layers,
                                .stated = base->stated};
     return row->name ? CLV_OK : clv_fail_memory(err, "a table of adapters", sizeof *row);
 }

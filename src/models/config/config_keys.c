@@ -56,7 +56,7 @@ static const clv_config_keys config_keys[] = {
      "moe_expert_capacity_factor"},
     {CLV_CONFIG_KEY_READ, "mixtral", true, "router_jitter_noise"},
     {CLV_CONFIG_KEY_READ, QWENS, true, "moe_intermediate_size norm_topk_prob decoder_sparse_step"},
-    {CLV_CONFIG_KEY_MUST_BE_UNSET, QWENS, false, "mlp_only_layers"},
+    {CLV_CONFIG_KEY_READ, QWENS, false, "mlp_only_layers"},
     {CLV_CONFIG_KEY_IGNORED, "llama", false, "pretraining_tp"}, /* the same sums in another order */
     {CLV_CONFIG_KEY_READ, "esm", false, "emb_layer_norm_before token_dropout mask_token_id"},
     {CLV_CONFIG_KEY_MUST_BE_FALSE, "esm", false, "is_folding_model"},

@@ -33,15 +33,16 @@ typedef struct clv_model_config {
         windowed[(CLV_MAX_LAYERS + 7) / 8]; /* bit i % 8 of byte i / 8: layer i is windowed (clv_model_config_window) */
     clv_unary_kind activation;              /* of the MLP */
     bool qkv_bias, output_bias, mlp_bias;
-    bool bidirectional;     /* an encoder: attention is not causal */
-    bool headless;          /* no head: hidden states, no logits */
-    bool qk_norm;           /* RMSNorm of each head of queries and keys */
-    int64_t experts;        /* E, in the place of the MLP; 0: none */
-    int64_t top_k;          /* experts that a row chooses */
-    int64_t expert_ffn;     /* X, width of one */
-    int64_t shared_ffn;     /* S, width of the one that every row has; 0: none */
-    bool normalised_choice; /* weights of the chosen experts add up to 1 */
-    bool adds_router_loss;  /* training adds router_loss_factor times the load-balancing loss */
+    bool bidirectional;                      /* an encoder: attention is not causal */
+    bool headless;                           /* no head: hidden states, no logits */
+    bool qk_norm;                            /* RMSNorm of each head of queries and keys */
+    int64_t experts;                         /* E, in the place of the MLP of all layers but the dense ones; 0: none */
+    uint8_t dense[(CLV_MAX_LAYERS + 7) / 8]; /* bits as in `windowed` (clv_model_config_has_experts) */
+    int64_t top_k;                           /* experts that a row chooses */
+    int64_t expert_ffn;                      /* X, width of one */
+    int64_t shared_ffn;                      /* S, width of the one that every row has; 0: none */
+    bool normalised_choice;                  /* weights of the chosen experts add up to 1 */
+    bool adds_router_loss;                   /* training adds router_loss_factor times the load-balancing loss */
     double router_loss_factor;
     double capacity_factor;      /* of training: clv_experts_options; 0: no row is dropped */
     int64_t token_types;         /* BERT: rows of the table of token types */
@@ -66,6 +67,12 @@ const char *clv_model_config_model_type(const clv_model_config *model);
 static inline int64_t clv_model_config_window(const clv_model_config *model, int64_t layer)
 {
     return model->windowed[layer / 8] >> layer % 8 & 1 ? model->window : 0;
+}
+
+/* Whether a layer has experts in the place of an MLP. */
+static inline bool clv_model_config_has_experts(const clv_model_config *model, int64_t layer)
+{
+    return model->experts > 0 && !(model->dense[layer / 8] >> layer % 8 & 1);
 }
 
 /* False for NULL. */

@@ -16,4 +16,7 @@ json_t *clv_experts_write_config(json_t *object, const clv_model_config *model, 
 extern const clv_parameter_row clv_qwen_experts_parameters[];
 clv_status clv_qwen_experts_read_config(clv_model_config *model, const json_t *object, const char *where,
                                         clv_error *err);
+/* Sets the bits of layers without experts. */
+clv_status clv_qwen_read_dense_layers(uint8_t *dense, int64_t layers, const json_t *object, const char *where,
+                                      clv_error *err);
 json_t *clv_qwen_experts_write_config(const clv_model_config *model);

@@ -141,13 +141,12 @@ clv_value clv_llama_hidden_states(clv_graph *graph, const clv_model_config *mode
 
 const clv_parameter_row clv_llama_parameters[] = {
     CLV_LLAMA_ATTENTION_ROWS,
-    {"layers.%.mlp.gate_up.weight", "model.layers.%.mlp.gate_proj.weight", CLV_PARAMETER_LINEAR, "M", .out = "F",
-     .second_tensor = "model.layers.%.mlp.up_proj.weight"},
+    CLV_LLAMA_GATE_UP_ROW(CLV_ALL_LAYERS),
     {"layers.%.mlp.gate_up.bias", "model.layers.%.mlp.gate_proj.bias", CLV_PARAMETER_LINEAR, "", .out = "F",
      .when = clv_model_has_mlp_bias, .second_tensor = "model.layers.%.mlp.up_proj.bias"},
     {"layers.%.mlp.down.bias", "model.layers.%.mlp.down_proj.bias", CLV_PARAMETER_AS_IS, "", .out = "M",
      .when = clv_model_has_mlp_bias},
-    {"layers.%.mlp.down.weight", "model.layers.%.mlp.down_proj.weight", CLV_PARAMETER_LINEAR, "F", .out = "M"},
+    CLV_LLAMA_DOWN_ROW(CLV_ALL_LAYERS),
     CLV_LLAMA_LAST_ROWS,
     {0},
 };

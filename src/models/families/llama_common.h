@@ -23,7 +23,7 @@ clv_value clv_llama_hidden_states(clv_graph *graph, const clv_model_config *mode
                                   const clv_model_inputs *in);
 extern const clv_parameter_row clv_llama_parameters[];
 
-/* Rows of parameter tables: before those of the MLP, and after them. */
+/* Rows of parameter tables: before those of the MLP, of the MLP in layers of a kind, and after them. */
 // clang-format off
 #define CLV_LLAMA_ATTENTION_ROWS                                                                                       \
     {"embed.weight", "model.embed_tokens.weight", CLV_PARAMETER_AS_IS, "", .out = "VM"},                               \
@@ -39,6 +39,12 @@ extern const clv_parameter_row clv_llama_parameters[];
      .when = clv_model_has_output_bias},                                                                               \
     {"layers.%.attention.o.weight", "model.layers.%.self_attn.o_proj.weight", CLV_PARAMETER_LINEAR, "HD", .out = "M"}, \
     {"layers.%.mlp.norm.weight", "model.layers.%.post_attention_layernorm.weight", CLV_PARAMETER_AS_IS, "", .out = "M"}
+#define CLV_LLAMA_GATE_UP_ROW(of_layers)                                                                               \
+    {"layers.%.mlp.gate_up.weight", "model.layers.%.mlp.gate_proj.weight", CLV_PARAMETER_LINEAR, "M", .out = "F",      \
+     .second_tensor = "model.layers.%.mlp.up_proj.weight", .layers = of_layers}
+#define CLV_LLAMA_DOWN_ROW(of_layers)                                                                                  \
+    {"layers.%.mlp.down.weight", "model.layers.%.mlp.down_proj.weight", CLV_PARAMETER_LINEAR, "F", .out = "M",         \
+     .layers = of_layers}
 #define CLV_LLAMA_LAST_ROWS                                                                                            \
     {"final_norm.weight", "model.norm.weight", CLV_PARAMETER_AS_IS, "", .out = "M"},                                   \
     {"lm_head.weight", "lm_head.weight", CLV_PARAMETER_LINEAR, "M", .out = "V", .when = clv_config_has_own_lm_head}

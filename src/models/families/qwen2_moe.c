@@ -1,5 +1,5 @@
-/* qwen2_moe.c - Qwen2-MoE family (Qwen2MoeForCausalLM): experts in every layer, and one that every row has, scaled by a
- * sigmoid (Yang et al. 2024, arXiv:2407.10671). Refused in config.json: dense layers among them, sliding windows.
+/* qwen2_moe.c - Qwen2-MoE family (Qwen2MoeForCausalLM): experts, in all layers or among dense ones, and one that every
+ * row has, scaled by a sigmoid (Yang et al. 2024, arXiv:2407.10671). Refused in config.json: sliding windows.
  */
 #include "models/families/experts_common.h"
 
@@ -11,6 +11,7 @@ static clv_status read_qwen2_moe(clv_model_config *c, const json_t *o, const cha
     c->shared_ffn = 5632;
     CLV_TRY(clv_qwen_experts_read_config(c, o, where, err));
     CLV_TRY(clv_llama_read_config(c, o, 16, where, err));
+    CLV_TRY(clv_qwen_read_dense_layers(c->dense, c->layers, o, where, err));
     CLV_TRY(clv_json_get_int(&c->shared_ffn, o, "shared_expert_intermediate_size", CLV_JSON_OPTIONAL, 1, CLV_MAX_WIDTH,
                              where, err));
     c->qkv_bias = true;

@@ -1,5 +1,5 @@
-/* qwen3_moe.c - Qwen3-MoE family (Qwen3MoeForCausalLM): experts in every layer, RMSNorm of queries and keys (Yang et
- * al. 2025, arXiv:2505.09388). Refused in config.json: dense layers among them, sliding windows.
+/* qwen3_moe.c - Qwen3-MoE family (Qwen3MoeForCausalLM): experts, in all layers or among dense ones, RMSNorm of queries
+ * and keys (Yang et al. 2025, arXiv:2505.09388). Refused in config.json: sliding windows.
  */
 #include "models/families/experts_common.h"
 
@@ -10,6 +10,7 @@ static clv_status read_qwen3_moe(clv_model_config *c, const json_t *o, const cha
     c->expert_ffn = 768;
     CLV_TRY(clv_qwen_experts_read_config(c, o, where, err));
     CLV_TRY(clv_llama_read_config(c, o, 4, where, err));
+    CLV_TRY(clv_qwen_read_dense_layers(c->dense, c->layers, o, where, err));
     c->qk_norm = true;
     CLV_TRY(clv_json_get_bool(&c->qkv_bias, o, "attention_bias", CLV_JSON_OPTIONAL, where, err));
     c->output_bias = c->qkv_bias;

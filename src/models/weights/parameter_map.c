@@ -102,13 +102,32 @@ clv_family_model clv_family_model_from_config(const clv_model_config *c)
     return m;
 }
 
-bool clv_parameter_row_is_present(const clv_parameter_row *row, const clv_model_config *c)
+static bool is_of_model(const clv_parameter_row *row, const clv_model_config *c)
 {
     if (row->stated != NULL) {
         clv_family_model model = clv_family_model_from_config(c);
         return row->stated(&model) != 0;
     }
     return row->when == NULL || row->when(c);
+}
+
+static bool is_of_kind(const clv_parameter_row *row, const clv_model_config *c, int64_t layer)
+{
+    return row->layers == CLV_ALL_LAYERS ||
+           (row->layers == CLV_EXPERT_LAYERS) == clv_model_config_has_experts(c, layer);
+}
+
+bool clv_parameter_row_is_in_layer(const clv_parameter_row *row, const clv_model_config *c, int64_t layer)
+{
+    return is_of_kind(row, c, layer) && is_of_model(row, c);
+}
+
+bool clv_parameter_row_is_present(const clv_parameter_row *row, const clv_model_config *c)
+{
+    int64_t layer = 0;
+    while (layer < c->layers && !is_of_kind(row, c, layer))
+        layer++;
+    return layer < c->layers && is_of_model(row, c);
 }
 
 static bool is_of_layer(const clv_parameter_row *row)
@@ -189,25 +208,32 @@ clv_parameter clv_parameter_of_row(const clv_model_config *c, const clv_paramete
 
 int64_t clv_model_parameter_count(const clv_model_config *c)
 {
-    int64_t n = 0;
+    int64_t n = 0, layers[] = {[CLV_ALL_LAYERS] = c->layers, [CLV_DENSE_LAYERS] = 0, [CLV_EXPERT_LAYERS] = 0};
 
+    for (int64_t layer = 0; layer < c->layers; layer++)
+        layers[clv_model_config_has_experts(c, layer) ? CLV_EXPERT_LAYERS : CLV_DENSE_LAYERS]++;
     for (const clv_parameter_row *row = c->family->parameters; row->name != NULL; row++)
-        if (clv_parameter_row_is_present(row, c))
-            n += is_of_layer(row) ? c->layers : 1;
+        if (is_of_model(row, c))
+            n += is_of_layer(row) ? layers[row->layers] : 1;
     return n;
 }
 
-/* Skips the rows of layers from `row` on, and counts those that the model has. */
-static const clv_parameter_row *layer_rows(int64_t *n, const clv_model_config *c, const clv_parameter_row *row)
+/* Skips the rows of layers from `row` on; n[1] and n[0] count those of a layer with experts, and without. */
+static const clv_parameter_row *layer_rows(int64_t n[2], const clv_model_config *c, const clv_parameter_row *row)
 {
-    for (*n = 0; row->name != NULL && is_of_layer(row); row++)
-        *n += clv_parameter_row_is_present(row, c);
+    n[0] = n[1] = 0;
+    for (; row->name != NULL && is_of_layer(row); row++)
+        if (is_of_model(row, c)) {
+            n[0] += row->layers != CLV_EXPERT_LAYERS;
+            n[1] += row->layers != CLV_DENSE_LAYERS;
+        }
     return row;
 }
 
-static const clv_parameter_row *nth_present(const clv_model_config *c, const clv_parameter_row *row, int64_t n)
+static const clv_parameter_row *nth_in_layer(const clv_model_config *c, const clv_parameter_row *row, int64_t layer,
+                                             int64_t n)
 {
-    while (!clv_parameter_row_is_present(row, c) || n-- > 0)
+    while (!clv_parameter_row_is_in_layer(row, c, layer) || n-- > 0)
         row++;
     return row;
 }
@@ -217,13 +243,18 @@ clv_parameter clv_model_parameter_at(const clv_model_config *c, int64_t i)
     const clv_parameter_row *row = c->family->parameters;
 
     for (;; row++) {
-        int64_t n;
-        const clv_parameter_row *end = layer_rows(&n, c, row);
-        if (n > 0 && i < n * c->layers)
-            return clv_parameter_of_row(c, nth_present(c, row, i % n), i / n);
-        i -= n * c->layers;
+        int64_t n[2];
+        const clv_parameter_row *end = layer_rows(n, c, row);
+        const int64_t skipped = n[0] == n[1] && n[0] > 0 ? (i / n[0] < c->layers ? i / n[0] : c->layers) : 0;
+        i -= skipped * n[0];
+        for (int64_t layer = skipped; layer < c->layers; layer++) {
+            const int64_t here = n[clv_model_config_has_experts(c, layer)];
+            if (i < here)
+                return clv_parameter_of_row(c, nth_in_layer(c, row, layer, i), layer);
+            i -= here;
+        }
         row = end;
-        if (clv_parameter_row_is_present(row, c) && i-- == 0)
+        if (is_of_model(row, c) && i-- == 0)
             return clv_parameter_of_row(c, row, -1);
     }
 }
@@ -247,8 +278,8 @@ clv_status clv_model_parameter_find(clv_parameter *out, const clv_model_config *
     for (const clv_parameter_row *row = c->family->parameters; row->name != NULL; row++) {
         int64_t layer = is_of_layer(row) ? layer_in(row, name) : -1;
         clv_parameter p = clv_parameter_of_row(c, row, layer);
-        bool exists = clv_parameter_row_is_present(row, c) && (!is_of_layer(row) || (layer >= 0 && layer < c->layers));
-        if (exists && strcmp(p.name, name) == 0) {
+        bool in_range = !is_of_layer(row) || (layer >= 0 && layer < c->layers);
+        if (in_range && clv_parameter_row_is_in_layer(row, c, layer) && strcmp(p.name, name) == 0) {
             *out = p;
             return CLV_OK;
         }
@@ -367,11 +398,18 @@ static bool fits(int64_t *layer, const char *pattern, const char *name)
     }
 }
 
+/* Of a layer beyond the model's: whether it has the row at all. */
+static bool is_in_layer_of_file(const clv_parameter_row *row, const clv_model_config *c, int64_t layer)
+{
+    return layer >= 0 && layer < c->layers ? clv_parameter_row_is_in_layer(row, c, layer)
+                                           : clv_parameter_row_is_present(row, c);
+}
+
 static bool is_tensor(int64_t *layer, const clv_model_config *c, const char *name)
 {
     for (const clv_parameter_row *row = c->family->parameters; row->name != NULL; row++)
-        for (int k = 0; clv_parameter_row_is_present(row, c) && k < 2 && clv_parameter_row_tensor(row, k) != NULL; k++)
-            if (fits(layer, clv_parameter_row_tensor(row, k), name))
+        for (int k = 0; k < 2 && clv_parameter_row_tensor(row, k) != NULL; k++)
+            if (fits(layer, clv_parameter_row_tensor(row, k), name) && is_in_layer_of_file(row, c, *layer))
                 return true;
     return false;
 }
@@ -815,12 +853,6 @@ clv_status clv_model_read_rows(const clv_weights *w, const clv_model_config *c, 
 
 /* ---- writing ---- */
 
-/* The number of tensors that the row adds to a file. */
-static int64_t new_tensors(const clv_parameter_row *row, const clv_model_config *c)
-{
-    return clv_parameter_row_is_present(row, c) ? tensor_count(c, row) : 0;
-}
-
 /* The row that adds the tensor: for a later part of a fused tensor, the row of its first part. */
 static const clv_parameter_row *owner_of(const clv_parameter_row *row)
 {
@@ -835,15 +867,14 @@ static const clv_parameter_row *owner_of(const clv_parameter_row *row)
 static int64_t tensor_index(const clv_model_config *c, const clv_parameter *p)
 {
     const clv_parameter_row *own = owner_of(p->row);
-    int64_t index = 0, of_layer = 0;
+    int64_t index = 0;
 
-    for (const clv_parameter_row *row = c->family->parameters; row->name != NULL; row++) {
-        bool before = row < own;
-        of_layer += is_of_layer(row) ? new_tensors(row, c) : 0;
-        if (before)
-            index += new_tensors(row, c) * (is_of_layer(row) && p->layer < 0 ? c->layers : 1);
+    for (int64_t i = 0;; i++) {
+        const clv_parameter other = clv_model_parameter_at(c, i);
+        if (other.row == own && other.layer == p->layer)
+            return index;
+        index += tensor_count(c, other.row);
     }
-    return p->layer >= 0 ? index + p->layer * of_layer : index;
 }
 
 clv_status clv_model_write_parameter(clv_safetensors_writer *w, const clv_model_config *c, const char *name,
@@ -935,7 +966,7 @@ int64_t clv_model_tensor_count(const clv_model_config *c)
     int64_t n = 0;
 
     for (int64_t i = 0; i < clv_model_parameter_count(c); i++)
-        n += new_tensors(clv_model_parameter_at(c, i).row, c);
+        n += tensor_count(c, clv_model_parameter_at(c, i).row);
     return n;
 }
 

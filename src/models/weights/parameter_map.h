@@ -27,13 +27,17 @@
 
 enum { CLV_PARAMETER_NAME_SIZE = 64, CLV_TENSOR_NAME_SIZE = 96 };
 
+/* Which layers have a row: in models with experts, those without them, or those with them. */
+typedef enum clv_layer_kind { CLV_ALL_LAYERS, CLV_DENSE_LAYERS, CLV_EXPERT_LAYERS } clv_layer_kind;
+
 typedef struct clv_parameter_row {
     const char *name;   /* with % for the layer. Rows of layers stand side by side */
     const char *tensor; /* of checkpoints, with % for the layer, and # for the expert */
     clv_parameter_form form;
     const char *in, *out;
-    const char *second_tensor;                    /* NULL unless it is stored as two tensors */
-    bool by_expert;                               /* of the form LINEAR */
+    const char *second_tensor; /* NULL unless it is stored as two tensors */
+    bool by_expert;            /* of the form LINEAR */
+    clv_layer_kind layers;
     int first, of, take;                          /* parts [first, first + take) of `of`; zeros: not fused */
     bool (*when)(const clv_model_config *model);  /* which models have it; NULL: all of the family */
     int (*stated)(const clv_family_model *model); /* the same, for a registered family */
@@ -79,6 +83,8 @@ int64_t clv_parameter_elems(const clv_parameter *parameter);
 /* The parameter of a row of the model's table in a layer; -1: outside of layers. */
 clv_parameter clv_parameter_of_row(const clv_model_config *model, const clv_parameter_row *row, int64_t layer);
 bool clv_parameter_row_is_present(const clv_parameter_row *row, const clv_model_config *model);
+/* Whether layer `layer` of the model has the row of layers. */
+bool clv_parameter_row_is_in_layer(const clv_parameter_row *row, const clv_model_config *model, int64_t layer);
 /* The product of the sizes of these letters. */
 int64_t clv_model_dims_elems(const clv_model_config *model, const char *letters);
 /* Finds a parameter by name; CLV_ENOTFOUND. */

@@ -8,6 +8,7 @@
 #include "io/json/json.h"
 #include "models/config/config_readers.h"
 #include "models/config/model_config.h"
+#include "models/families/experts_common.h"
 
 enum { CONFIG_LIMIT = 1 << 20, MOST_EXPERTS = 1 << 16 };
 
@@ -60,6 +61,15 @@ static clv_status read_latent(clv_moe_config *c, const json_t *o, const char *wh
     return CLV_OK;
 }
 
+static clv_status count_dense_layers(clv_moe_config *c, const json_t *o, const char *where, clv_error *err)
+{
+    uint8_t dense[(CLV_MAX_LAYERS + 7) / 8] = {0};
+    CLV_TRY(clv_qwen_read_dense_layers(dense, c->layers, o, where, err));
+    for (int64_t l = 0; l < c->layers; l++)
+        c->dense_layers += dense[l / 8] >> l % 8 & 1;
+    return CLV_OK;
+}
+
 static clv_status read_grouped(clv_moe_config *c, const json_t *o, const char *where, clv_error *err)
 {
     const bool gpt_oss = strcmp(c->family, "gpt_oss") == 0, qwen2 = strcmp(c->family, "qwen2_moe") == 0;
@@ -74,7 +84,7 @@ static clv_status read_grouped(clv_moe_config *c, const json_t *o, const char *w
     c->qkv_bias = gpt_oss || qwen2;
     c->output_bias = c->expert_bias = c->router_bias = gpt_oss;
     c->shared_gate = c->shared_ffn > 0;
-    return CLV_OK;
+    return strncmp(c->family, "qwen", 4) == 0 ? count_dense_layers(c, o, where, err) : CLV_OK;
 }
 
 static clv_status read_object(clv_moe_config *c, const json_t *o, const char *where, clv_error *err)
