@@ -82,6 +82,10 @@ typedef struct clv_compile_options {
                                      choice is kept where it is as good. Stated layouts, and state, stay as they are */
     clv_plan_schedule schedule; /**< of a graph with pipeline stages (clv_graph_set_stage): the order in which they take
                                      microbatches. CLV_SCHEDULE_INTERLEAVED is planned, not run: CLV_EUNSUPPORTED */
+    double expert_rank_capacity_factor; /**< f: where ranks split the experts of a mixture, each has room for f K rows
+                                     of others for each row of its own, K the experts that a row chooses (Megatron's
+                                     --moe-expert-rank-capacity-factor; even choices need at most 1), and more rows are
+                                     an error of the run; 0: for all rows that might come */
 } clv_compile_options;
 
 /** Compiles a graph: shards every op, inserts collectives, plans the memory of a rank. The graph may be freed

@@ -211,6 +211,7 @@ clv_status command_train(clv_invocation *run, clv_error *err)
         CLV_BATCH_OPTION(&a.trainer.batch, 1, 1 << 20, "N", "sequences a step (8)"),
         CLV_ACCUMULATE_OPTIONS(&a.optimizer.update.accumulate, &a.optimizer.update.no_sync, &a.model.mesh.given),
         CLV_PIPELINE_SCHEDULE_OPTION(&a.model.options.compile),
+        CLV_EXPERT_RANK_CAPACITY_OPTION(&a.model.options.compile),
         CLV_OPT_INT("--steps, --train-iters", &a.steps, 1, 1 << 30, "N", "training steps (200)"),
         CLV_OPTIMIZER_OPTIONS(&a.optimizer),
         CLV_OPT_ENUM("--on-nan", &a.on_nan, "stop|skip", NULL,
