@@ -434,7 +434,9 @@ void nn_run_on(const nn_layer *l, const char *mesh_text, const char *rules_text)
     clv_session *session = NULL;
     built b = build(l, mesh_text, rules_text, CLV_F32);
     static int turn; /* both ways of placing buffers */
-    clv_compile_options options = {.greedy_by_size_limit = turn++ % 2 ? -1 : 0};
+    clv_compile_options options = {.greedy_by_size_limit = turn % 2 ? -1 : 0,
+                                   .expert_rank_capacity_factor = turn % 2 ? 0 : 1e3};
+    turn++;
     if (clv_compile(&program, b.graph, &options, &err) != CLV_OK || clv_program_verify(program, &err) != CLV_OK ||
         clv_session_new(&session, clv_graph_mesh(b.graph), &(clv_session_options){.check = 1}, &err) != CLV_OK ||
         clv_session_load(session, program, &err) != CLV_OK)

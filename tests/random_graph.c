@@ -499,6 +499,7 @@ static void draw_case(random_maker *m)
     g->options.search_layouts = m->spec->seed / 8 % 8 == 0;
     g->options.recompute =
         without & RANDOM_BLOCKS ? CLV_RECOMPUTE_NONE : (int64_t[]){0, 1, 2, 2}[mix(~m->spec->seed) % 4];
+    g->options.expert_rank_capacity_factor = m->spec->seed / 16 % 2 ? 1e3 : 0; /* rows are dispatched, or as is best */
     if (without & RANDOM_STEPS)
         g->steps = 1;
     if (without & RANDOM_NONFINITE)

@@ -100,7 +100,10 @@ static void follow(const course *c, int split, clv_recompute recompute, int64_t 
     must(clv_mesh_parse(&mesh, splits[split].mesh, &err), &err);
     must(clv_axis_rules_preset(&rules, splits[split].rules, &mesh, &err), &err);
     const clv_model_options options = {
-        .size = sizeof options, .mesh = &mesh, .rules = &rules, .compile.recompute = recompute};
+        .size = sizeof options,
+        .mesh = &mesh,
+        .rules = &rules,
+        .compile = {.recompute = recompute, .expert_rank_capacity_factor = split % 2 ? 1e3 : 0}}; /* 1e3: dispatched */
     must(clv_model_open(&model, golden_path("%s", c->folder), &options, &err), &err);
     model->config.capacity_factor = c->capacity;
     clv_trainer *trainer = golden_trainer(model, &b, optimizer, parts);

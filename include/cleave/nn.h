@@ -117,7 +117,8 @@ typedef struct clv_experts_options {
 /** Mixture of experts, x [...,M] -> [...,M]: the gated MLPs of the experts that a router chooses for each row. State
  *  "router.weight" [M,E] = [embed_kernel, _], "experts.gate_up.weight" [E,M,2,F] = [expert, embed_kernel, _, mlp] and
  *  "experts.down.weight" [E,F,M] = [expert, mlp, embed_kernel]. Rows are gathered over the axes of expert (and of mlp,
- *  with sequence parallelism), every rank adds what its experts contribute, and the sums are reduced. With a
+ *  with sequence parallelism), every rank adds what its experts contribute, and the sums are reduced; or rows are sent
+ *  to the ranks of their experts alone, where that is faster (clv_compile_options.expert_rank_capacity_factor). With a
  *  capacity factor rows go to the places of their experts by an all-to-all over the axes of expert, or by an all-gather
  *  and a reduce-scatter, whichever is cheaper. */
 CLV_EXPERIMENTAL clv_value clv_parallel_experts(clv_graph *graph, clv_value x, const clv_axis_rules *rules,

@@ -88,6 +88,10 @@ typedef struct clv_compile_options {
     clv_plan_schedule schedule; /**< of a graph with pipeline stages (clv_graph_set_stage): the order in which they take
                                      microbatches. Another graph has none: CLV_EINVAL; so has one whose stages have one
                                      run of layers each CLV_SCHEDULE_INTERLEAVED */
+    double expert_rank_capacity_factor; /**< f: where ranks split the experts of a mixture, each has room for f K rows
+                                     of others for each row of its own, K the experts that a row chooses (Megatron's
+                                     --moe-expert-rank-capacity-factor; even choices need at most 1), and more rows are
+                                     an error of the run; 0: for all rows that might come */
 } clv_compile_options;
 
 /** Compiles a graph: shards every op, inserts collectives, plans the memory of a rank. The graph may be freed

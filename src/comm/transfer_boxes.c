@@ -86,7 +86,7 @@ static int64_t receive_bytes(const clv_transfer *t)
 {
     int64_t elems = 0;
     clv_shard box;
-    for (int m = 0; m < t->group->n; m++)
+    for (int m = 0; m < t->group->n && !t->sends; m++)
         if (m != t->group->me && clv_find_transfer_box(&box, &t->parts, t->group->me, m))
             elems += clv_shard_elems(&box);
     return elems * (int64_t)clv_dtype_size(t->dtype);
@@ -102,7 +102,9 @@ clv_prepared_collective clv_prepared_collective_init(clv_comm *comm, const clv_t
                                      .out_device = t->out_device ? t->out_device : &clv_device_host,
                                      .dtype = t->dtype,
                                      .reduction = t->reduction,
-                                     .in_shard = t->parts.in[t->group->me],
-                                     .out_shard = t->parts.out[t->group->me],
+                                     .in_shard = t->sends ? (clv_shard){.rank = 1} : t->parts.in[t->group->me],
+                                     .out_shard = t->sends ? (clv_shard){.rank = 1} : t->parts.out[t->group->me],
+                                     .sends = t->sends,
+                                     .receives = t->receives,
                                      .receive_bytes = receive_bytes(t)};
 }

@@ -23,8 +23,14 @@ typedef struct clv_window clv_window;
 
 struct clv_rank_progress;
 
-/* A collective as one rank sees it. `what`, the group and the memory must live as long as the prepared collective; the
- * other pointers are borrowed by prepare alone. */
+/* What a rank sends to a member, or receives from it. */
+typedef struct clv_span {
+    void *data;
+    int64_t bytes;
+} clv_span;
+
+/* A collective as one rank sees it. `what`, the group, the spans and the memory must live as long as the prepared
+ * collective; the other pointers are borrowed by prepare alone. */
 typedef struct clv_transfer {
     const char *what; /* kind, for messages: "all_gather"; must outlive the world */
     uint64_t tag;     /* the same on all members, and different from that of any other collective */
@@ -37,6 +43,9 @@ typedef struct clv_transfer {
     const clv_device *in_device, *out_device; /* NULL: the host */
     const clv_window *in_window, *out_window; /* windows that hold in and out; NULL, both: none, and in and out may be
                                                  set anew before each start */
+    const clv_span *sends, *receives; /* [members] of an all-to-all of sizes that are known when it runs; NULL: `parts`
+                                         says what moves. Set anew before each start, equal at both ends, in memory of
+                                         the host; now `bytes` is the most. A rank's own are empty */
 } clv_transfer;
 
 typedef enum clv_wait {
@@ -53,13 +62,14 @@ typedef struct clv_prepared_collective {
     const clv_device *in_device, *out_device; /* not NULL */
     clv_dtype dtype;
     clv_reduction reduction;
-    clv_shard in_shard, out_shard; /* this rank's */
-    int64_t receive_bytes;         /* from all peers together; for the flight recorder */
-    bool overlapped;               /* set before start: the rank runs ops between start and wait. The times below
+    clv_shard in_shard, out_shard;    /* this rank's */
+    const clv_span *sends, *receives; /* as in clv_transfer */
+    int64_t receive_bytes;       /* from all peers together; for the flight recorder. With spans, set before start */
+    bool overlapped;             /* set before start: the rank runs ops between start and wait. The times below
                                       (clv_now_ns) are only kept if it is set */
-    int64_t begun_ns;              /* kept by the caller of start */
-    int64_t compute_ns_at_start;   /* kept by the caller of start: time that the rank had spent outside collectives */
-    int64_t arrived_ns;            /* after the first wait: when the last peer's data was available; 0: not before that
+    int64_t begun_ns;            /* kept by the caller of start */
+    int64_t compute_ns_at_start; /* kept by the caller of start: time that the rank had spent outside collectives */
+    int64_t arrived_ns;          /* after the first wait: when the last peer's data was available; 0: not before that
                                       wait */
 } clv_prepared_collective;
 

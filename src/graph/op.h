@@ -84,6 +84,14 @@ size_t clv_view_byte_size(const clv_view *view);
 
 /* ---- traits: properties of built-in ops that the compiler uses ---- */
 
+/* Rows of which an op needs, on a rank, only those that chose one of the rank's experts: operand `ids` i32 [..., K] has
+ * the choices, dimension 0 of operand `experts` is that of the experts. */
+typedef struct clv_expert_rows {
+    int ids, experts;
+    uint32_t in, out;          /* bits of the operands and results [..., M] that have the rows */
+    void (*pack)(void *attrs); /* sets that they are packed, [1, room, M] on a rank: the needed rows alone, in order */
+} clv_expert_rows;
+
 typedef struct clv_op_traits {
     /* The layout that a constraint states. Such an op is lowered to a reshard and never run; NULL: no constraint. */
     const clv_layout *(*constraint)(const clv_op *op);
@@ -117,6 +125,7 @@ typedef struct clv_op_traits {
     bool passes_cotangent;
     /* 1 + the optional operand to which its only result is added (as beta = 1 in a GEMM); 0: none. */
     int accumulate_operand;
+    const clv_expert_rows *expert_rows; /* NULL: it has none */
 } clv_op_traits;
 
 /* The traits of an op; all zeros for a custom op. */

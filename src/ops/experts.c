@@ -7,7 +7,8 @@
  *
  * A rank with some of the experts adds what these contribute to its rows, so that a split of the experts gives a
  * partial sum: rows are gathered over the axis before, and results are reduce-scattered. Uneven loads cost time, not
- * memory (experts_kernel.h), and no row is dropped. An id outside of [0, E) adds nothing.
+ * memory (experts_kernel.h), and no row is dropped. An id outside of [0, E) adds nothing. A program may instead give
+ * each rank the rows of its experts alone, packed (program/dispatch_expert_rows.c).
  *
  * gradient: one op, which recomputes gate and up; linear in d_y.        factors: rows reduce(sum) in d_gate_up and
  *   d_down, experts and ffn in d_x and d_weights; M and top_k whole
@@ -23,10 +24,18 @@ enum { D_X, D_WEIGHTS, D_GATE_UP, D_DOWN, BACKWARD_OUT };
 typedef struct experts_attrs {
     int activation; /* clv_unary_kind */
     int64_t experts;
+    bool packed; /* of programs: x, y and their gradients are [1, room, M] on a rank */
 } experts_attrs;
 
-static const clv_attr fields[] = {
-    CLV_FIELD(INT, experts_attrs, activation), CLV_FIELD(INT64, experts_attrs, experts), {0}};
+static const clv_attr fields[] = {CLV_FIELD(INT, experts_attrs, activation),
+                                  CLV_FIELD(INT64, experts_attrs, experts),
+                                  CLV_FIELD(BOOL, experts_attrs, packed),
+                                  {0}};
+
+static void pack(void *attrs)
+{
+    ((experts_attrs *)attrs)->packed = true;
+}
 
 /* ---- shape ---- */
 
@@ -50,6 +59,8 @@ static clv_status check_rows(const clv_type *in, clv_error *err)
 static clv_status check_operands(const clv_op *op, const clv_type *in, clv_error *err)
 {
     CLV_TRY(check_rows(in, err));
+    if (((const experts_attrs *)op->attrs)->packed)
+        return clv_fail(err, CLV_EINVAL, "rows of experts are packed by the compiler alone");
     const int64_t experts = ((const experts_attrs *)op->attrs)->experts, width = in[X].shape[in[X].rank - 1];
     const int64_t ffn = in[DOWN].rank == 3 ? in[DOWN].shape[1] : 0;
     const clv_type gate_up = {.dtype = in[X].dtype, .rank = 4, .shape = {experts, width, 2, ffn}};
@@ -129,12 +140,14 @@ static clv_experts_args args_of(const clv_op *op, const clv_view *in)
     const experts_attrs *a = op->attrs;
     return (clv_experts_args){.act = clv_unary_op_of_kind((clv_unary_kind)a->activation),
                               .dtype = in[X].dtype,
-                              .rows = clv_view_row_count(&in[X], 1),
+                              .rows = clv_view_row_count(&in[IDS], 1),
                               .width = in[X].shape[in[X].rank - 1],
                               .top_k = in[IDS].shape[in[IDS].rank - 1],
                               .first = in[DOWN].lo[0],
                               .experts = in[DOWN].shape[0],
                               .ffn = in[DOWN].shape[1],
+                              .packed = a->packed,
+                              .room = clv_view_row_count(&in[X], 1),
                               .x = in[X].data,
                               .ids = in[IDS].data,
                               .weights = in[WEIGHTS].data,
@@ -200,6 +213,9 @@ static clv_status gradient_run(const clv_call *call, clv_error *err)
     return clv_experts_backward(&args, &gradients, err);
 }
 
+static const clv_expert_rows gradient_rows = {
+    .ids = IDS, .experts = DOWN, .in = 1u << X | 1u << D_Y, .out = 1u << D_X, .pack = pack};
+
 const clv_op_def clv_op_experts_gradient = {
     .name = "experts_gradient",
     .display_name = "the gradient of the experts",
@@ -213,7 +229,8 @@ const clv_op_def clv_op_experts_gradient = {
     .counts_flops = true,
     .traits = &(const clv_op_traits){.recomputed_flops = (double)RECOMPUTED_PRODUCTS / GRADIENT_PRODUCTS,
                                      .rates_of = "dot_general",
-                                     .rounds_inside = true},
+                                     .rounds_inside = true,
+                                     .expert_rows = &gradient_rows},
 };
 
 /* ---- experts ---- */
@@ -264,6 +281,8 @@ static void experts_gradient(clv_graph *graph, const clv_op *op, const clv_value
     d_in[DOWN] = clv_cast(graph, out[D_DOWN], dtype);
 }
 
+static const clv_expert_rows forward_rows = {.ids = IDS, .experts = DOWN, .in = 1u << X, .out = 1u << 0, .pack = pack};
+
 const clv_op_def clv_op_experts = {
     .name = "experts",
     CLV_ARITY(FORWARD_IN, FORWARD_IN, 1),
@@ -275,7 +294,7 @@ const clv_op_def clv_op_experts = {
     .workspace = workspace_of,
     .run = experts_run,
     .counts_flops = true,
-    .traits = &(const clv_op_traits){.rates_of = "dot_general"},
+    .traits = &(const clv_op_traits){.rates_of = "dot_general", .expert_rows = &forward_rows},
 };
 
 clv_value clv_experts(clv_graph *graph, clv_value x, clv_value ids, clv_value weights, clv_value gate_up,

@@ -8,6 +8,7 @@
  *   place_stages            pipeline stages of rows, and the sends between them
  *   compress_collectives    marks steps that have a narrower wire dtype
  *   lower_to_program        table -> program: instructions over buffers
+ *   dispatch_expert_rows    sends rows of experts to their ranks alone, where that is faster (program/)
  *   latency_hiding_scheduler  reorders instructions to overlap collectives, in parts (program/, with chunk_collectives)
  *   pipeline_scheduler      of pipeline stages: the order of microbatches (program/), instead of the pass before
  *   memory_planner          offsets of buffers (program/)
@@ -15,6 +16,7 @@
  * A pass that changes decisions belongs between choose_strategies and lower_to_program and edits the table. Until
  * place_stages the axis of pipeline stages has one rank: all stages are sharded alike.
  */
+#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -68,6 +70,7 @@ static clv_status run_passes(clv_program *program, clv_partitioner *p, clv_error
     CLV_TRY(clv_place_stages(&p->table, err));
     CLV_TRY(clv_compress_collectives(&p->table, o->comm_dtype, o->grad_reduce_dtype, err));
     CLV_TRY(clv_lower_to_program(program, &p->table, err));
+    CLV_TRY(clv_program_dispatch_expert_rows(program, o, p->cost, err));
     program->greedy_by_size_limit = o->greedy_by_size_limit;
     program->recompute = o->recompute;
     if (program->stage_axis > 0)
@@ -87,6 +90,9 @@ clv_status clv_compile_options_check(const clv_compile_options *o, const char *w
     if ((unsigned)o->recompute > CLV_RECOMPUTE_FULL)
         return clv_fail(err, CLV_EINVAL, "%s: recompute is %d; valid: %d to %d", what, (int)o->recompute,
                         CLV_RECOMPUTE_NONE, CLV_RECOMPUTE_FULL);
+    if (!(o->expert_rank_capacity_factor >= 0 && isfinite(o->expert_rank_capacity_factor)))
+        return clv_fail(err, CLV_EINVAL, "%s: expert_rank_capacity_factor is %g; valid: 0 and above", what,
+                        o->expert_rank_capacity_factor);
     if ((unsigned)o->schedule >= CLV_SCHEDULE_COUNT)
         return clv_fail(err, CLV_EINVAL, "%s: schedule is %d; valid: those of clv_plan_schedule", what,
                         (int)o->schedule);

@@ -172,6 +172,8 @@ static bool add_step(chunk_group *t, const chunker *c, int i)
 {
     int in = c->program->instructions[i].in[0], out = c->program->instructions[i].out[0];
     const clv_buffer *buffers = c->program->buffers;
+    if (c->program->instructions[i].experts > 0) /* which rows move is not known */
+        return false;
     int d = outermost(&buffers[in]), before = blocks_of(&buffers[in], t->n_rows),
         behind = blocks_of(&buffers[out], t->n_rows);
     return (before == 1 || behind == 1) && add_buffer(t, c, in, d, before) && add_buffer(t, c, out, d, behind);

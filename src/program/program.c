@@ -162,6 +162,15 @@ clv_type clv_largest_shard_type(const clv_type *type, const clv_layout *layout)
     return local;
 }
 
+clv_view clv_largest_shard_view(const clv_type *type, const clv_layout *layout)
+{
+    clv_view view = {.dtype = type->dtype, .rank = type->rank};
+    clv_type local = clv_largest_shard_type(type, layout);
+    memcpy(view.shape, local.shape, sizeof view.shape);
+    memcpy(view.global, type->shape, sizeof view.global);
+    return view;
+}
+
 int clv_program_owning_buffer(const clv_program *program, int b)
 {
     while (program->buffers[b].shares_with >= 0)

@@ -34,6 +34,7 @@ typedef struct clv_buffer {
     clv_layout layout;
     const char *name;          /* of inputs and state */
     bool is_gradient;          /* of a parameter */
+    bool is_messages;          /* room that a collective fills as far as it needs */
     clv_init init;             /* of state */
     const char *init_name;     /* of state: the name that keys its random values; NULL: its name */
     clv_state_role role;       /* of state */
@@ -69,6 +70,8 @@ typedef struct clv_instruction {
     bool is_conversion; /* converts the tensor of a compressed collective */
     int microbatch;     /* of an op, in gradient accumulation: from 1; 0: none */
     uint32_t stages;    /* bit s: ranks of pipeline stage s run it; 0: all ranks do */
+    int experts;        /* 1 + the buffer whose dimension 0 is that of the experts, of dispatch_rows and combine_rows;
+                           0: of others. in[1]: ids of experts, out[1]: room for messages */
     int64_t workspace_bytes, workspace_offset;
 } clv_instruction;
 
@@ -137,6 +140,8 @@ clv_status clv_program_stage_memory(clv_memory *out, const clv_program *program,
 
 /* The type of the largest shard. */
 clv_type clv_largest_shard_type(const clv_type *type, const clv_layout *layout);
+/* A view of it, without data. */
+clv_view clv_largest_shard_view(const clv_type *type, const clv_layout *layout);
 
 /* Describes a buffer for messages: "state 'w'", "result 1 of layers.0.attention.attention (output 'lse')"; truncates.
  * */
@@ -237,6 +242,11 @@ clv_status clv_program_reorder(clv_program *program, const int *order, const int
                                clv_error *err);
 
 /* ---- passes over programs ---- */
+
+/* dispatch_expert_rows.c. Sends rows to their experts alone, where they are gathered by all ranks and that costs more,
+ * or with an expert_rank_capacity_factor. Call it first. */
+clv_status clv_program_dispatch_expert_rows(clv_program *program, const clv_compile_options *options,
+                                            const clv_cost_model *cost, clv_error *err);
 
 /* latency_hiding_scheduler.c. Reorders instructions so that collectives overlap with independent ops, by predicted
  * times on the machine (NULL: the default one), and splits collectives and their matmuls into chunks if that is faster.

@@ -13,7 +13,9 @@
     X(CLV_STEP_ALL_REDUCE, "all_reduce", 1, 1)                                                                         \
     X(CLV_STEP_PERMUTE, "permute", 0, 1)                                                                               \
     X(CLV_STEP_EXCHANGE, "exchange", 0, 1)                                                                             \
-    X(CLV_STEP_SEND, "send", 0, 1)
+    X(CLV_STEP_SEND, "send", 0, 1)                                                                                     \
+    X(CLV_STEP_DISPATCH, "dispatch_rows", 0, 1)                                                                        \
+    X(CLV_STEP_COMBINE, "combine_rows", 1, 1)
 
 typedef enum clv_step_kind {
 #define CLV_STEP_ENUM(code, name, reduces, moves) code,
@@ -24,14 +26,17 @@ typedef enum clv_step_kind {
 
 /* A step of a reshard. mask: replicated -> partial; coordinate 0 keeps the values, others get zeros (sum) or -inf
  * (max). In steps that neither reduce nor mask each rank copies the elements that it lacks from ranks of its group.
- * send: to the ranks of other pipeline stages; the layouts are the same but for their stages. */
+ * send: to the ranks of other pipeline stages; the layouts are the same but for their stages.
+ * dispatch_rows: rows [..., M] go to the ranks of the experts that they chose, where they are packed, [1, room, M] on a
+ * rank. combine_rows: these come back, and those of a row are summed. What moves is known when it runs
+ * (dispatch_expert_rows.c). */
 typedef struct clv_reshard_step {
     clv_step_kind kind;
     clv_layout from, to;
     int n_axes;
     clv_subaxis axes[CLV_MAX_SUBAXES]; /* axes of the groups; of a mask: those that it becomes partial over */
     double bytes;                      /* bytes received, max over ranks (docs/reshard.md); of an all_reduce over an
-                                          uneven shape not an integer */
+                                          uneven shape not an integer; of rows of experts if choices are even */
 } clv_reshard_step;
 
 /* Bits of the stages that hold a tensor; all bits for a tensor that every stage holds. */

@@ -51,11 +51,13 @@ static clv_status check_in_flight(const clv_program *program, int i, const conte
     if (instruction->group >= 0 && c->steps_until[instruction->group] > i)
         return clv_fail(err, CLV_EINVAL, "instruction %d (%s) starts a collective in a group with another in flight", i,
                         instruction->name);
-    if (instruction->n_overlapped > 0) {
-        note_range(program, c->reads_until, instruction->in[0], ends + 1);
-        note_range(program, c->writes_until, instruction->out[0], ends + 1);
-        c->steps_until[instruction->group] = ends + 1;
-    }
+    if (instruction->n_overlapped == 0)
+        return CLV_OK;
+    for (int k = 0; k < instruction->n_in; k++)
+        note_range(program, c->reads_until, instruction->in[k], ends + 1);
+    for (int o = 0; o < instruction->n_out; o++)
+        note_range(program, c->writes_until, instruction->out[o], ends + 1);
+    c->steps_until[instruction->group] = ends + 1;
     return CLV_OK;
 }
 

@@ -57,15 +57,27 @@ static void release(clv_prepared_collective *base)
     free(prepared);
 }
 
+/* The span of a part; NULL: it is a box. */
+static const clv_span *span_of(const mailbox_prepared_collective *prepared, const part *p)
+{
+    const bool sends = p >= prepared->sends && p < prepared->sends + prepared->base.group->n;
+    return prepared->base.sends ? &(sends ? prepared->base.sends : prepared->base.receives)[p->move.peer] : NULL;
+}
+
 static int64_t bytes_of(const mailbox_prepared_collective *prepared, const part *p)
 {
+    const clv_span *span = span_of(prepared, p);
+    if (span)
+        return span->bytes;
     return clv_shard_elems(&p->move.box) * (int64_t)clv_dtype_size(prepared->base.dtype);
 }
 
 static int place_in_staging(part *out, mailbox_prepared_collective *prepared, const clv_transfer_box *moves, int n)
 {
     for (int i = 0; i < n; i++) {
-        out[i] = (part){.move = moves[i], .at = prepared->staging_bytes};
+        out[i].move = moves[i];
+        out[i].at = prepared->staging_bytes;
+        out[i].came = false;
         prepared->staging_bytes += (bytes_of(prepared, &out[i]) + CLV_CACHE_LINE - 1) / CLV_CACHE_LINE * CLV_CACHE_LINE;
     }
     return n;
@@ -85,6 +97,16 @@ static int add_empty(part *parts, int n, const clv_group *group)
             parts[all++] = (part){.move = {.peer = peer, .box = {.rank = 1}}};
     }
     return all;
+}
+
+/* Parts for all other members, whatever they hold when it runs. */
+static void list_spans(mailbox_prepared_collective *prepared, const clv_group *group)
+{
+    for (int k = 1; k < group->n; k++) {
+        const clv_transfer_box move = {.peer = (group->me + k) % group->n, .box = {.rank = 1}};
+        prepared->n_sends += place_in_staging(&prepared->sends[prepared->n_sends], prepared, &move, 1);
+        prepared->n_receives += place_in_staging(&prepared->receives[prepared->n_receives], prepared, &move, 1);
+    }
 }
 
 /* Fills out[n] with the boxes that are not empty, peers in cyclic order, and returns their number. */
@@ -117,10 +139,14 @@ static clv_status prepare(clv_prepared_collective **out, clv_comm *comm, const c
         release(prepared ? &prepared->base : NULL);
         return clv_fail_memory(err, "a collective's plan", n * 2 * sizeof *prepared->sends);
     }
-    prepared->n_sends =
-        place_in_staging(prepared->sends, prepared, moves, list_send_boxes(moves, &t->parts, t->group->me));
-    prepared->n_receives =
-        place_in_staging(prepared->receives, prepared, moves, clv_list_receive_boxes(moves, &t->parts, t->group->me));
+    if (t->sends) {
+        list_spans(prepared, t->group);
+    } else {
+        prepared->n_sends =
+            place_in_staging(prepared->sends, prepared, moves, list_send_boxes(moves, &t->parts, t->group->me));
+        prepared->n_receives = place_in_staging(prepared->receives, prepared, moves,
+                                                clv_list_receive_boxes(moves, &t->parts, t->group->me));
+    }
     free(moves);
     prepared->all_sends = add_empty(prepared->sends, prepared->n_sends, t->group);
     prepared->all_receives = add_empty(prepared->receives, prepared->n_receives, t->group);
@@ -184,7 +210,9 @@ static clv_status send_part(const mailbox_prepared_collective *prepared, clv_com
     unsigned char *packed = bytes > 0 ? prepared->staging + p->at : (unsigned char[1]){0};
     int rank = prepared->base.group->ranks[p->move.peer];
 
-    if (bytes > 0)
+    if (prepared->base.sends)
+        memcpy(packed, prepared->base.sends[p->move.peer].data, (size_t)bytes);
+    else if (bytes > 0)
         CLV_TRY(device->backend->copy(device, CLV_COPY_TO_HOST, packed, &p->move.box, prepared->base.in,
                                       &prepared->base.in_shard, &p->move.box, clv_dtype_size(prepared->base.dtype),
                                       err));
@@ -350,7 +378,12 @@ static clv_status unpack(const mailbox_prepared_collective *prepared, clv_error 
 
     for (int i = 0; i < n; i++) {
         const clv_shard *box = &prepared->receives[i].move.box;
+        const clv_span *span = span_of(prepared, &prepared->receives[i]);
 
+        if (span) {
+            memcpy(span->data, prepared->staging + prepared->receives[i].at, (size_t)span->bytes);
+            continue;
+        }
         CLV_TRY(device->backend->copy(device, CLV_COPY_FROM_HOST, prepared->base.out, &prepared->base.out_shard,
                                       prepared->staging + prepared->receives[i].at, box, box,
                                       clv_dtype_size(prepared->base.dtype), err));

@@ -213,6 +213,7 @@ clv_status command_train(clv_invocation *run, clv_error *err)
         CLV_PIPELINE_SCHEDULE_OPTION(&a.model.options.compile),
         CLV_STAGES_OPTION(&a.model.mesh),
         CLV_VIRTUAL_STAGES_OPTION(&a.model.mesh.virtual_stages),
+        CLV_EXPERT_RANK_CAPACITY_OPTION(&a.model.options.compile),
         CLV_OPT_INT("--steps, --train-iters", &a.steps, 1, 1 << 30, "N", "training steps (200)"),
         CLV_OPTIMIZER_OPTIONS(&a.optimizer),
         CLV_OPT_ENUM("--on-nan", &a.on_nan, "stop|skip", NULL,

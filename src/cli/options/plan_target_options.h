@@ -63,7 +63,8 @@ typedef struct clv_plan_option {
                        "the layout that you run today: a file with PartitionSpecs or a parallelize_plan, or "          \
                        "Megatron's flags (cleave export)",                                                             \
                        .conflicts_with = "--mesh, -tp, --rules, --sp", .use = CLV_OPTION_INPUT_OR_NAME),               \
-        CLV_OVERLAP_OPTION(&(o)->plan.compile), CLV_RECOMPUTE_OPTIONS(&(o)->plan.compile, &(o)->mesh.given),           \
+        CLV_OVERLAP_OPTION(&(o)->plan.compile), CLV_EXPERT_RANK_CAPACITY_OPTION(&(o)->plan.compile),                   \
+        CLV_RECOMPUTE_OPTIONS(&(o)->plan.compile, &(o)->mesh.given),                                                   \
         CLV_OPT_INT("--max-implicit-bytes", &(o)->plan.compile.max_implicit_bytes, 0, INT64_MAX, "N",                  \
                     "fail when a collective that no layout asks for moves more bytes; 0: no limit (0)",                \
                     .advanced = true)

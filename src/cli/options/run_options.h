@@ -19,6 +19,12 @@
                  "order in which the stages of a mesh with an axis pipe take microbatches; auto: the fastest that "    \
                  "fits (1f1b)",                                                                                        \
                  .advanced = true)
+#define CLV_EXPERT_RANK_CAPACITY_OPTION(compile)                                                                       \
+    CLV_OPT_REAL(                                                                                                      \
+        "--moe-expert-rank-capacity-factor", &(compile)->expert_rank_capacity_factor, 0, 1e6, "F",                     \
+        "rows of others that a rank's experts have room for, of each of its own times the experts that a row "         \
+        "chooses; more is an error; 0: all that might come (0)",                                                       \
+        .advanced = true)
 #define CLV_COMM_DTYPE_OPTION(compile)                                                                                 \
     CLV_OPT_ENUM("--comm-dtype", &(compile)->comm_dtype, "f32|bf16|f16|q8", clv_comm_dtype_name,                       \
                  "wire dtype of f32 activations, gradients and weights (f32)", .advanced = true)

@@ -105,19 +105,35 @@ static void list_messages(clv_mpi_phase *ph, const clv_group_shards *parts, cons
     *(sends ? &ph->n_sends : &ph->n_receives) = n;
 }
 
-/* Places a message in staging; in_place: its box is contiguous in host memory. */
+static void set_size(clv_mpi_message *p, const clv_world *world, int64_t bytes)
+{
+    const int64_t piece = world->mpi->job->max_message_bytes;
+    p->bytes = bytes;
+    p->n_requests = 1 + (bytes <= CLV_MPI_EAGER_BYTES ? 0 : (int)((bytes + piece - 1) / piece));
+}
+
+void clv_mpi_set_span_sizes(clv_mpi_prepared_collective *prepared)
+{
+    const clv_world *world = prepared->base.comm->world;
+    for (int i = 0; i < prepared->phases->n_sends; i++)
+        set_size(&prepared->phases->sends[i], world, prepared->base.sends[prepared->phases->sends[i].move.peer].bytes);
+    for (int i = 0; i < prepared->phases->n_receives; i++)
+        set_size(&prepared->phases->receives[i], world,
+                 prepared->base.receives[prepared->phases->receives[i].move.peer].bytes);
+}
+
+/* Places a message in staging; in_place: its box is contiguous in host memory, or a span is. */
 static void lay_out_message(clv_mpi_prepared_collective *prepared, clv_mpi_message *p, const clv_world *world,
                             bool sends, bool in_place)
 {
     int me = prepared->base.comm->rank, peer = prepared->base.group->ranks[p->move.peer];
-    int64_t piece = world->mpi->job->max_message_bytes;
-    p->bytes = bytes_of(prepared, &p->move.box);
+    const clv_span *spans = sends ? prepared->base.sends : prepared->base.receives;
+    set_size(p, world, spans ? spans[p->move.peer].bytes : bytes_of(prepared, &p->move.box));
     p->first = reserve_staging(prepared, CLV_MPI_FIRST_MESSAGE_BYTES);
     p->at = p->bytes <= CLV_MPI_EAGER_BYTES || in_place ? -1 : reserve_staging(prepared, p->bytes);
     p->process = clv_world_process_of(world, peer);
     p->tag = sends ? tag_of(world, prepared->base.group->group_set, me, peer)
                    : tag_of(world, prepared->base.group->group_set, peer, me);
-    p->n_requests = 1 + (p->bytes <= CLV_MPI_EAGER_BYTES ? 0 : (int)((p->bytes + piece - 1) / piece));
 }
 
 static void place_requests(clv_mpi_message *messages, int n, clv_mpi_request **next)
@@ -164,13 +180,15 @@ static clv_status lay_out_all(clv_mpi_prepared_collective *prepared, clv_mpi_pha
     int64_t requests = 0;
     for (int i = 0; i < ph->n_sends; i++) {
         clv_mpi_message *p = &ph->sends[i];
-        lay_out_message(prepared, p, world, true, in_host && is_contiguous(&p->move.box, &ph->in_shard));
+        lay_out_message(prepared, p, world, true,
+                        prepared->base.sends || (in_host && is_contiguous(&p->move.box, &ph->in_shard)));
         requests += p->n_requests;
     }
     for (int i = 0; i < ph->n_receives; i++) {
         clv_mpi_message *p = &ph->receives[i];
         lay_out_message(prepared, p, world, false,
-                        !ph->reduces && out_host && is_contiguous(&p->move.box, &ph->out_shard));
+                        prepared->base.sends ||
+                            (!ph->reduces && out_host && is_contiguous(&p->move.box, &ph->out_shard)));
         requests += p->n_requests;
     }
     lay_out_local(prepared, ph, in_host, out_host);
@@ -230,10 +248,28 @@ static clv_status prepare_slices(clv_mpi_prepared_collective *prepared, int64_t 
     return status;
 }
 
+/* A message to and from each rank of other processes. */
+static clv_status prepare_spans(clv_mpi_prepared_collective *prepared, clv_error *err)
+{
+    const clv_group *group = prepared->base.group;
+    clv_mpi_phase *ph = prepared->phases;
+    CLV_TRY(make_lists(ph, group->n, err));
+    for (int k = 1; k < group->n; k++) {
+        const clv_transfer_box move = {.peer = (group->me + k) % group->n, .box = {.rank = 1}};
+        if (clv_world_is_local(prepared->base.comm->world, group->ranks[move.peer]))
+            continue;
+        ph->sends[ph->n_sends++].move = move;
+        ph->receives[ph->n_receives++].move = move;
+    }
+    return lay_out_all(prepared, ph, err);
+}
+
 static clv_status prepare_messages(clv_mpi_prepared_collective *prepared, const clv_group_shards *parts, clv_error *err)
 {
-    int64_t elems = clv_shard_elems(&prepared->base.in_shard), size = (int64_t)clv_dtype_size(prepared->base.dtype);
     prepared->n_phases = 1;
+    if (prepared->base.sends)
+        return prepare_spans(prepared, err);
+    int64_t elems = clv_shard_elems(&prepared->base.in_shard), size = (int64_t)clv_dtype_size(prepared->base.dtype);
     if (parts->reduces && clv_group_shards_is_all_reduce(parts) && elems * size * (parts->n - 1) > SMALL_REDUCE_BYTES)
         return prepare_slices(prepared, elems, err);
     return prepare_phase(prepared, &prepared->phases[0], parts, err);

@@ -65,6 +65,8 @@ static unsigned char *elements_of(const clv_mpi_prepared_collective *prepared, c
 {
     if (p->bytes <= CLV_MPI_EAGER_BYTES)
         return prepared->staging + p->first + CLV_MPI_HEADER;
+    if (prepared->base.sends)
+        return (sends ? prepared->base.sends : prepared->base.receives)[p->move.peer].data;
     if (p->at >= 0)
         return prepared->staging + p->at;
     int64_t size = (int64_t)clv_dtype_size(prepared->base.dtype);
@@ -127,6 +129,10 @@ static clv_status pack(const clv_mpi_prepared_collective *prepared, const clv_mp
     memcpy(prepared->staging + p->first, &h, sizeof h);
     if (p->bytes == 0 || (p->bytes > CLV_MPI_EAGER_BYTES && p->at < 0))
         return CLV_OK;
+    if (prepared->base.sends) {
+        memcpy(elements_of(prepared, ph, p, true), prepared->base.sends[p->move.peer].data, (size_t)p->bytes);
+        return CLV_OK;
+    }
     return device->backend->copy(device, CLV_COPY_TO_HOST, elements_of(prepared, ph, p, true), &p->move.box,
                                  in_of(prepared, ph), &ph->in_shard, &p->move.box, clv_dtype_size(prepared->base.dtype),
                                  err);
@@ -182,6 +188,7 @@ static clv_status start_threads(const clv_mpi_prepared_collective *prepared, clv
 {
     prepared->threads->in = prepared->base.in;
     prepared->threads->out = prepared->base.out;
+    prepared->threads->receive_bytes = prepared->base.receive_bytes;
     prepared->threads->overlapped = prepared->base.overlapped;
     return clv_threads_transport.start(prepared->threads, NULL, err);
 }
@@ -208,6 +215,8 @@ static clv_status start(clv_prepared_collective *base, void *staging, clv_error 
         reset(prepared->phases[k].receives, prepared->phases[k].n_receives);
         reset(prepared->phases[k].sends, prepared->phases[k].n_sends);
     }
+    if (base->sends)
+        clv_mpi_set_span_sizes(prepared);
     prepared->running = true;
     prepared->next_running = *running;
     *running = prepared;
@@ -378,6 +387,23 @@ static clv_status copy_local(const clv_mpi_prepared_collective *prepared, const 
     return CLV_OK;
 }
 
+/* Copies what members of this process send to this rank. */
+static clv_status copy_local_spans(const clv_mpi_prepared_collective *prepared, clv_error *err)
+{
+    const clv_group *group = prepared->base.group;
+    for (int m = 0; prepared->base.sends && m < group->n; m++) {
+        if (m == group->me || !clv_world_is_local(prepared->base.comm->world, group->ranks[m]))
+            continue;
+        const clv_span *from = &prepared_of(prepared, m)->base.sends[group->me], *to = &prepared->base.receives[m];
+        if (from->bytes != to->bytes)
+            return clv_world_fail_wrong_size(prepared->base.comm, group, &prepared->desc, m, to->bytes, from->bytes,
+                                             err);
+        if (to->bytes > 0)
+            memcpy(to->data, from->data, (size_t)to->bytes);
+    }
+    return CLV_OK;
+}
+
 /* Barrier of the group's members in this process, after which they read each other's operands and received data. */
 static clv_status local_barrier(const clv_mpi_prepared_collective *prepared, clv_error *err)
 {
@@ -422,7 +448,9 @@ static clv_status unpack(const clv_mpi_prepared_collective *prepared, const clv_
     const clv_device *device = prepared->base.out_device;
     for (int i = 0; i < ph->n_receives; i++) {
         const clv_mpi_message *p = &ph->receives[i];
-        if (p->bytes > 0 && (p->bytes <= CLV_MPI_EAGER_BYTES || p->at >= 0))
+        if (prepared->base.sends && p->bytes > 0 && p->bytes <= CLV_MPI_EAGER_BYTES)
+            memcpy(prepared->base.receives[p->move.peer].data, elements_of(prepared, ph, p, false), (size_t)p->bytes);
+        else if (p->bytes > 0 && (p->bytes <= CLV_MPI_EAGER_BYTES || p->at >= 0))
             CLV_TRY(device->backend->copy(device, CLV_COPY_FROM_HOST, out_of(prepared, ph), &ph->out_shard,
                                           elements_of(prepared, ph, p, false), &p->move.box, &p->move.box,
                                           clv_dtype_size(prepared->base.dtype), err));
@@ -463,6 +491,7 @@ static clv_status wait_out(clv_mpi_prepared_collective *prepared, clv_error *err
         clv_recorder_set_phase(prepared->base.comm->recorder, CLV_RECORD_TRANSFERRING);
         if (!ph->reduces && !ph->slices)
             CLV_TRY(copy_local(prepared, ph, false, err));
+        CLV_TRY(copy_local_spans(prepared, err));
         CLV_TRY(ph->reduces ? reduce(prepared, ph, err) : copy_local(prepared, ph, true, err));
     }
     if (prepared->shm.publishes) /* else a rank could begin the collective after the next */

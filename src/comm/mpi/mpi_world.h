@@ -151,6 +151,11 @@ void clv_mpi_overlap(clv_prepared_collective *prepared);
 void clv_mpi_end_overlap(clv_mpi_prepared_collective *prepared);
 void clv_mpi_stop_progress_thread(struct clv_mpi_world *state);
 
+/* ---- mpi_prepared_collective.c ---- */
+
+/* Sets the sizes of messages to those of the spans. */
+void clv_mpi_set_span_sizes(clv_mpi_prepared_collective *prepared);
+
 /* ---- mpi_world.c ---- */
 
 clv_status clv_mpi_open(clv_world *world, const clv_process_links *links, clv_error *err);

@@ -34,7 +34,7 @@ clv_status clv_shm_prepare(clv_mpi_prepared_collective *prepared, const clv_tran
     size_t n = (size_t)t->group->n;
     const clv_job *job = prepared->base.comm->world->mpi->job;
     int64_t size = (int64_t)clv_dtype_size(t->dtype);
-    if (!all_on_host(prepared->base.comm->world->mpi, t->group))
+    if (t->sends || !all_on_host(prepared->base.comm->world->mpi, t->group))
         return CLV_OK;
     shm->members = calloc(n, sizeof *shm->members);
     shm->ins = calloc(n, sizeof *shm->ins);

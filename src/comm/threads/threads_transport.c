@@ -126,8 +126,9 @@ static clv_status prepare(clv_prepared_collective **out, clv_comm *comm, const c
     *prepared = (threads_prepared_collective){.base = clv_prepared_collective_init(comm, t),
                                               .desc = {.what = t->what, .tag = t->tag},
                                               .by_descs = !t->in_window && !t->out_window};
-    clv_status status =
-        t->parts.reduces ? find_operands(prepared, t, comm->rank, err) : find_receives(prepared, t, comm->rank, err);
+    clv_status status = t->sends           ? CLV_OK
+                        : t->parts.reduces ? find_operands(prepared, t, comm->rank, err)
+                                           : find_receives(prepared, t, comm->rank, err);
     if (status != CLV_OK) {
         release(&prepared->base);
         return status;
@@ -147,7 +148,7 @@ static clv_status start(clv_prepared_collective *base, void *staging, clv_error 
     CLV_TRY(clv_device_synchronize(prepared->base.in_device, err)); /* peers read in, and write out */
     CLV_TRY(clv_collective_begin(comm, prepared->base.group, &prepared->desc, err));
     if (prepared->by_descs) {
-        prepared->desc.in = base->in;
+        prepared->desc.in = base->sends ? (const void *)base->sends : base->in;
         prepared->desc.out = base->out;
     }
     if (base->overlapped)
@@ -215,10 +216,31 @@ static clv_status reduce_slice(const threads_prepared_collective *prepared, clv_
     return CLV_OK;
 }
 
+/* Copies what the peers send to this rank. */
+static clv_status copy_spans(const threads_prepared_collective *prepared, clv_error *err)
+{
+    const clv_group *group = prepared->base.group;
+
+    for (int k = 1; k < group->n; k++) {
+        const int peer = (group->me + k) % group->n;
+        const clv_span *sends = clv_barrier_peer_desc(prepared->base.comm, group, peer)->in;
+        const clv_span *to = &prepared->base.receives[peer], *from = &sends[group->me];
+
+        if (to->bytes != from->bytes)
+            return clv_world_fail_wrong_size(prepared->base.comm, group, &prepared->desc, peer, to->bytes, from->bytes,
+                                             err);
+        if (to->bytes > 0)
+            memcpy(to->data, from->data, (size_t)to->bytes);
+    }
+    return CLV_OK;
+}
+
 static clv_status move(const threads_prepared_collective *prepared, clv_error *err)
 {
     const clv_device *device = prepared->base.out_device;
 
+    if (prepared->base.sends)
+        return copy_spans(prepared, err);
     if (prepared->all_reduce)
         return reduce_slice(prepared, err);
     if (prepared->ins)

@@ -21,7 +21,8 @@ static clv_dtype wide_of(clv_dtype dtype)
 typedef struct buffers {
     int64_t *start; /* [experts + 1] where the rows of an expert begin in `order` */
     int64_t *order; /* [rows * top_k] row * top_k + choice, by expert */
-    void *sum;      /* [rows, width] sums of a 16-bit result, NULL: they are in the result */
+    int64_t *place; /* [rows] of a row with experts here, where it is among packed ones; NULL: rows are not packed */
+    void *sum;      /* [room, width] sums of a 16-bit result, NULL: they are in the result */
     char *x, *d_y;  /* [tile, width] */
     char *h;        /* [tile, 2, ffn] gate and up, then their gradients */
     char *g, *d;    /* [tile, ffn] act(gate) * up, and its gradient */
@@ -86,7 +87,8 @@ static size_t lay_out(buffers *b, const clv_experts_args *a, bool backward)
     size_t used = 0, gemm = 0;
     b->start = take(a->workspace, &used, a->experts + 1, sizeof *b->start);
     b->order = take(a->workspace, &used, a->rows * a->top_k, sizeof *b->order);
-    b->sum = size < wide ? take(a->workspace, &used, a->rows * a->width, wide) : NULL;
+    b->place = a->packed ? take(a->workspace, &used, a->rows, sizeof *b->place) : NULL;
+    b->sum = size < wide ? take(a->workspace, &used, a->room * a->width, wide) : NULL;
     b->x = take(a->workspace, &used, tile * a->width, size);
     b->d_y = take(a->workspace, &used, twice * a->width, size);
     b->h = take(a->workspace, &used, tile * 2 * a->ffn, size);
@@ -133,6 +135,21 @@ static void sort_by_expert(const clv_experts_args *a, const buffers *b)
     b->start[0] = 0;
 }
 
+static clv_status place_rows(const clv_experts_args *a, const buffers *b, clv_error *err)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; a->packed && i < a->rows; i++) {
+        bool here = false;
+        for (int64_t j = 0; j < a->top_k; j++)
+            here = here || is_local(a, a->ids[i * a->top_k + j]);
+        b->place[i] = n;
+        n += here;
+    }
+    return n <= a->room ? CLV_OK
+                        : clv_fail(err, CLV_EINVAL, "experts: %lld packed rows; there is room for %lld", (long long)n,
+                                   (long long)a->room);
+}
+
 /* ---- rows ---- */
 
 /* Some rows of one expert. */
@@ -144,12 +161,18 @@ typedef struct tile {
     int64_t rows;
 } tile;
 
+/* The row of x and y that the tile's i-th is. */
+static int64_t row_of(const tile *t, int64_t i)
+{
+    const int64_t row = t->order[i] / t->a->top_k;
+    return t->b->place ? t->b->place[row] : row;
+}
+
 static void gather(const tile *t, char *to, const void *from)
 {
     const size_t bytes = (size_t)t->a->width * clv_dtype_size(t->a->dtype);
-    CLV_PARALLEL_FOR_EACH(
-        i, t->rows, t->rows * t->a->width,
-        memcpy(to + (size_t)i * bytes, (const char *)from + (size_t)(t->order[i] / t->a->top_k) * bytes, bytes));
+    CLV_PARALLEL_FOR_EACH(i, t->rows, t->rows * t->a->width,
+                          memcpy(to + (size_t)i * bytes, (const char *)from + (size_t)row_of(t, i) * bytes, bytes));
 }
 
 static void add_columns(const tile *t, void *sum, bool weighted, int64_t c, int64_t n)
@@ -157,7 +180,7 @@ static void add_columns(const tile *t, void *sum, bool weighted, int64_t c, int6
     const clv_dtype wide = wide_of(t->a->dtype);
     for (int64_t i = 0; i < t->rows; i++) {
         const double w = weighted ? clv_dtype_load(wide, t->a->weights, t->order[i]) : 1;
-        const int64_t to = t->order[i] / t->a->top_k * t->a->width + c, from = i * t->a->width + c;
+        const int64_t to = row_of(t, i) * t->a->width + c, from = i * t->a->width + c;
         if (wide == CLV_F64)
             for (int64_t k = 0; k < n; k++)
                 ((double *)sum)[to + k] += w * ((const double *)t->b->y)[from + k];
@@ -286,7 +309,8 @@ static clv_status run_tiles(const clv_experts_args *a, const buffers *b, tile_fu
                             const clv_experts_gradients *gradients, clv_error *err)
 {
     void *sum = b->sum ? b->sum : out;
-    clv_fill_values(wide_of(a->dtype), sum, 0, a->rows * a->width);
+    CLV_TRY(place_rows(a, b, err));
+    clv_fill_values(wide_of(a->dtype), sum, 0, a->room * a->width);
     sort_by_expert(a, b);
     for (int64_t e = 0; e < a->experts; e++)
         for (int64_t at = b->start[e]; at < b->start[e + 1]; at += tile_of(a)) {
@@ -295,7 +319,7 @@ static clv_status run_tiles(const clv_experts_args *a, const buffers *b, tile_fu
             CLV_TRY(run(&t, sum, gradients, err));
         }
     if (b->sum)
-        clv_cast_values(a->dtype, out, wide_of(a->dtype), b->sum, a->rows * a->width);
+        clv_cast_values(a->dtype, out, wide_of(a->dtype), b->sum, a->room * a->width);
     return CLV_OK;
 }
 

@@ -12,6 +12,8 @@
  * Numerics: 16-bit: products are accumulated in f32, x G, x U, their activation and the gradients of these are rounded,
  *           y and d_x are summed in f32 by ascending expert and rounded once. Bits do not depend on threads beyond
  *           gemm.h's. Up to 16 rows of an expert, a row has the same bits among any number of them.
+ * Packed:   x, y, d_y and d_x may have the rows of the caller's experts alone, in their order, and after them anything
+ *           in operands and zeros in results. ids and weights have all rows.
  * Zeros:    rows, experts or ffn = 0 write zeros.
  */
 #pragma once
@@ -26,7 +28,9 @@ typedef struct clv_experts_args {
     clv_unary_op act; /* SILU, GELU_ERF, GELU_TANH or RELU */
     clv_dtype dtype;  /* of x, gate_up, down and y; f32, bf16, f16 or f64 */
     int64_t rows, width, top_k, first, experts, ffn;
-    const void *x;       /* [rows, width]                                */
+    bool packed;
+    int64_t room;        /* rows of x and y: of packed ones at least those of the caller's experts; else `rows` */
+    const void *x;       /* [room, width]                                */
     const int32_t *ids;  /* [rows, top_k]                                */
     const void *weights; /* [rows, top_k], f64 for f64, else f32         */
     const void *gate_up; /* [experts, width, 2, ffn]                     */
@@ -36,8 +40,8 @@ typedef struct clv_experts_args {
 } clv_experts_args;
 
 typedef struct clv_experts_gradients {
-    const void *d_y; /* [rows, width]                                                  */
-    void *d_x;       /* [rows, width]                                                  */
+    const void *d_y; /* [room, width]                                                  */
+    void *d_x;       /* [room, width]                                                  */
     void *d_weights; /* [rows, top_k]                                                  */
     void *d_gate_up; /* [experts, width, 2, ffn], as d_down of f64 for f64, else of f32 */
     void *d_down;    /* [experts, ffn, width]                                          */

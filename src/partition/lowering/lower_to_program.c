@@ -45,16 +45,6 @@ static clv_status keep_op(clv_op **out, clv_program_builder *l, const clv_op *op
 
 /* ---- rows ---- */
 
-/* A view of the largest shard, without data. */
-static clv_view largest_view(const clv_type *type, const clv_layout *layout)
-{
-    clv_view view = {.dtype = type->dtype, .rank = type->rank};
-    clv_type local = clv_largest_shard_type(type, layout);
-    memcpy(view.shape, local.shape, sizeof view.shape);
-    memcpy(view.global, type->shape, sizeof view.global);
-    return view;
-}
-
 static size_t largest_workspace(const clv_graph *graph, const clv_op *op, const clv_strategy *strategy)
 {
     if (!op->def->workspace)
@@ -62,9 +52,9 @@ static size_t largest_workspace(const clv_graph *graph, const clv_op *op, const 
     clv_view in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
     for (int i = 0; i < op->n_in; i++)
         if (op->in[i] > 0)
-            in[i] = largest_view(&graph->values[op->in[i]].type, &strategy->in[i]);
+            in[i] = clv_largest_shard_view(&graph->values[op->in[i]].type, &strategy->in[i]);
     for (int o = 0; o < op->n_out; o++)
-        out[o] = largest_view(&graph->values[op->out[o]].type, &strategy->out[o]);
+        out[o] = clv_largest_shard_view(&graph->values[op->out[o]].type, &strategy->out[o]);
     return op->def->workspace(op, in, out);
 }
 

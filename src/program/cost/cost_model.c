@@ -64,13 +64,19 @@ static clv_machine_link best_measured(clv_machine_link link, const clv_rate *rat
     return link;
 }
 
+/* The kind by whose rates and route another is priced. */
+static clv_step_kind priced_as(clv_step_kind kind)
+{
+    return kind == CLV_STEP_DISPATCH || kind == CLV_STEP_COMBINE ? CLV_STEP_ALL_TO_ALL : kind;
+}
+
 static void find_rates(const clv_rate *out[CLV_STEP_COUNT][CLV_DTYPE_COUNT], const clv_rates *rates)
 {
     for (int i = 0; i < rates->n; i++)
         for (int k = 0; k < CLV_STEP_COUNT; k++) {
             const clv_rate **known = &out[k][rates->item[i].dtype];
             if (clv_step_moves((clv_step_kind)k) && !*known &&
-                strcmp(rates->item[i].op, clv_step_name((clv_step_kind)k)) == 0)
+                strcmp(rates->item[i].op, clv_step_name(priced_as((clv_step_kind)k))) == 0)
                 *known = &rates->item[i];
         }
 }
@@ -130,7 +136,7 @@ clv_step_route clv_cost_route(const clv_cost_model *model, clv_step_kind kind, c
         return (clv_step_route){2, clv_cost_crosses_hosts(model, axes, n)};
     if (!clv_cost_crosses_hosts(model, axes, n))
         return (clv_step_route){ranks, 0};
-    return (clv_step_route){ranks, kind == CLV_STEP_ALL_TO_ALL ? (ranks - sharing) / (ranks - 1) : 1};
+    return (clv_step_route){ranks, priced_as(kind) == CLV_STEP_ALL_TO_ALL ? (ranks - sharing) / (ranks - 1) : 1};
 }
 
 /* Cost of a collective all of whose bytes cross the network, or none. Through a root, a message comes from each other

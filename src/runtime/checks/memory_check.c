@@ -612,7 +612,8 @@ static clv_status check_written_cell(const look *l, int cell, int b, clv_error *
     int64_t bytes = bytes_in(l, cell, b), old = before.live ? before.bytes : 0;
     CLV_TRY(check_behind(l, cell, bytes > old ? bytes : old, true, err));
     int64_t elems = bytes / (int64_t)clv_dtype_size(dtype);
-    int64_t unwritten = before.live ? -1 : clv_guard_bytes_first_unwritten(dtype, at(l, cell), elems);
+    bool may_be_unwritten = before.live || l->program->buffers[b].is_messages;
+    int64_t unwritten = may_be_unwritten ? -1 : clv_guard_bytes_first_unwritten(dtype, at(l, cell), elems);
     if (unwritten >= 0)
         return fail(l, err, "it left element %lld of %s unwritten", (long long)unwritten, describe(l, b).text);
     if (old > bytes)
@@ -659,11 +660,11 @@ clv_status clv_memory_check_after(const clv_loaded_program *loaded, int rank, in
         if (!writes(&l, instruction, l.mine->live[k]))
             CLV_TRY(check_cell(&l, l.mine->live[k], l.program->buffers[l.mine->live[k]].last == i, err));
     bool overlaps = instruction->n_overlapped > 0;
-    if (overlaps) {
-        count_in_flight(&l, instruction->in[0], 1);
-        if (is_here(&l, instruction->out[0]))
-            begin_write(&l, instruction->out[0]);
-    }
+    for (int k = 0; overlaps && k < instruction->n_in; k++)
+        count_in_flight(&l, instruction->in[k], 1);
+    for (int o = 0; overlaps && o < instruction->n_out; o++)
+        if (is_here(&l, instruction->out[o]))
+            begin_write(&l, instruction->out[o]);
     for (int o = 0; !overlaps && o < instruction->n_out; o++)
         CLV_TRY(check_result(&l, instruction->out[o], err));
     drop_unread(&l, i);
@@ -681,11 +682,15 @@ clv_status clv_memory_check_after_overlapped(const clv_loaded_program *loaded, i
 {
     look l = make_context(loaded, rank, step, "it, or an op that it overlaps with,");
     const clv_instruction *instruction = &l.program->instructions[step];
-    if (is_here(&l, instruction->in[0]))
-        CLV_TRY(check_operand(&l, instruction->in[0], err));
-    CLV_TRY(check_result(&l, instruction->out[0], err));
-    count_in_flight(&l, instruction->in[0], -1);
-    count_in_flight(&l, instruction->out[0], -1);
+    for (int k = 0; k < instruction->n_in; k++)
+        if (is_here(&l, instruction->in[k]))
+            CLV_TRY(check_operand(&l, instruction->in[k], err));
+    for (int o = 0; o < instruction->n_out; o++)
+        CLV_TRY(check_result(&l, instruction->out[o], err));
+    for (int k = 0; k < instruction->n_in; k++)
+        count_in_flight(&l, instruction->in[k], -1);
+    for (int o = 0; o < instruction->n_out; o++)
+        count_in_flight(&l, instruction->out[o], -1);
     drop_unread(&l, last_run);
     return CLV_OK;
 }

@@ -5,6 +5,7 @@
 #include "runtime/checks/memory_check.h"
 #include "runtime/checks/nonfinite_check.h"
 #include "runtime/diagnostics/trace_recorder.h"
+#include "runtime/session/expert_rows.h"
 
 typedef struct rank_state {
     const clv_loaded_program *loaded;
@@ -49,7 +50,8 @@ static clv_status wait_for(const rank_state *r, int i, clv_error *err)
 {
     const clv_transport *transport = r->loaded->transport;
     CLV_TRY(transport->wait(r->mine->collectives[i], CLV_WAIT_OUTPUT_READY, err));
-    return transport->wait(r->mine->collectives[i], CLV_WAIT_INPUT_REUSABLE, err);
+    CLV_TRY(transport->wait(r->mine->collectives[i], CLV_WAIT_INPUT_REUSABLE, err));
+    return r->mine->rows[i] ? clv_expert_rows_end(r->mine->rows[i], err) : CLV_OK;
 }
 
 /* The rank's time outside of collectives until now, plus a constant. */
@@ -141,6 +143,8 @@ static clv_status run_moving(rank_state *r, const clv_instruction *instruction, 
     void *staging = r->mine->staging[clv_staging_slot(instruction)];
     clv_prepared_collective *prepared = r->mine->collectives[i];
     prepared->overlapped = instruction->n_overlapped > 0;
+    if (r->mine->rows[i])
+        CLV_TRY(clv_expert_rows_begin(r->mine->rows[i], err));
     CLV_TRY(r->loaded->transport->start(prepared, staging, err));
     if (instruction->n_overlapped == 0)
         return wait_for(r, i, err);
@@ -195,7 +199,9 @@ void clv_loaded_program_release_collectives(clv_loaded_program *loaded)
         clv_loaded_rank *mine = &loaded->ranks[r];
         for (int i = 0; mine->collectives && i < loaded->program->n_instructions; i++) {
             loaded->transport->release(mine->collectives[i]);
+            clv_expert_rows_free(mine->rows[i]);
             mine->collectives[i] = NULL;
+            mine->rows[i] = NULL;
         }
     }
     loaded->mapped = false;

@@ -33,6 +33,7 @@ typedef struct clv_loaded_rank {
     clv_view *operands;                    /* views of the prepared calls */
     char *precomputed;                     /* what the prepared calls point to */
     clv_prepared_collective **collectives; /* [n_instructions] of collectives; else NULL */
+    struct clv_expert_rows_step **rows;    /* [n_instructions] expert_rows.h, of those that move rows of experts */
     void **staging;                        /* [n_groups + 1] by clv_staging_slot; NULL: no staging */
     int *in_flight;                        /* [n_groups] scratch: overlapped collectives in flight, oldest first */
     void *host;                            /* memory of ops that fall back to the host; NULL: none does */

@@ -2,6 +2,7 @@
 #include "runtime/checks/guard_bytes.h"
 #include "runtime/checks/memory_check.h"
 #include "runtime/checks/nonfinite_check.h"
+#include "runtime/session/expert_rows.h"
 #include "runtime/session/session_internal.h"
 
 /* ---- groups ---- */
@@ -78,9 +79,11 @@ static clv_status allocate_rank(clv_loaded_program *loaded, clv_loaded_rank *min
     mine->in_flight = clv_arena_alloc(loaded->arena, n_groups, sizeof *mine->in_flight);
     mine->views = clv_arena_alloc(loaded->arena, n_buffers, sizeof *mine->views);
     mine->collectives = clv_arena_alloc(loaded->arena, n_instructions, sizeof *mine->collectives);
+    mine->rows = clv_arena_alloc(loaded->arena, n_instructions, sizeof *mine->rows);
     if (trace)
         mine->instruction_ns = clv_arena_alloc(loaded->arena, n_instructions, sizeof *mine->instruction_ns);
-    if (!mine->staging || !mine->in_flight || !mine->views || !mine->collectives || (trace && !mine->instruction_ns))
+    if (!mine->staging || !mine->in_flight || !mine->views || !mine->collectives || !mine->rows ||
+        (trace && !mine->instruction_ns))
         return clv_fail_memory(err, "a loaded program", n_buffers * sizeof *mine->views);
     int64_t planned = loaded->check ? clv_memory_check_plan(loaded->check)->bytes
                                     : clv_program_stage_region_bytes(program, mine->stage);
@@ -181,6 +184,12 @@ static bool has_same_offset_everywhere(const clv_program *program, int b)
     return even || buffer->first_row == 0;
 }
 
+static void note_staging(const clv_loaded_program *loaded, const clv_instruction *instruction, int64_t bytes)
+{
+    int64_t *most = &loaded->staging_bytes[clv_staging_slot(instruction)];
+    *most = bytes > *most ? bytes : *most;
+}
+
 /* Plans a rank's collective; shards: scratch for two per rank. */
 static clv_status prepare_collective(const clv_session *session, clv_loaded_program *loaded, int rank, int i,
                                      clv_shard *shards, clv_error *err)
@@ -193,6 +202,11 @@ static clv_status prepare_collective(const clv_session *session, clv_loaded_prog
     clv_step_kind kind = instruction->step->kind;
     clv_named_state *in_state, *out_state;
     int64_t staging = 0;
+    if (instruction->experts > 0) {
+        CLV_TRY(clv_expert_rows_prepare(&mine->rows[i], &mine->collectives[i], loaded, comm, rank, i, &staging, err));
+        note_staging(loaded, instruction, staging);
+        return CLV_OK;
+    }
     CLV_TRY(find_state(&in_state, session, program, instruction->in[0], err));
     CLV_TRY(find_state(&out_state, session, program, instruction->out[0], err));
     find_shards(shards, program, instruction->in[0], group);
@@ -214,8 +228,7 @@ static clv_status prepare_collective(const clv_session *session, clv_loaded_prog
         !has_same_offset_everywhere(program, instruction->out[0]))
         transfer.in_window = transfer.out_window = NULL; /* offsets differ: ranks exchange addresses */
     CLV_TRY(loaded->transport->prepare(&mine->collectives[i], comm, &transfer, &staging, err));
-    int64_t *most = &loaded->staging_bytes[clv_staging_slot(instruction)];
-    *most = staging > *most ? staging : *most;
+    note_staging(loaded, instruction, staging);
     return CLV_OK;
 }
 
