@@ -349,6 +349,7 @@ static void test_hlo_shardings(void **state)
     check_hlo("{devices=[8]<=[8]}", "does not have the tensor's dimensions");
     check_hlo("{devices=[2,4]<=[2,4]T(0,0)}", "does not divide its devices");
     check_hlo("{maximal device=0}", "is none of replicated");
+    check_hlo("{device=[2,4]<=[8] last_tile_dims={replicated}}", "is none of replicated");
     check_hlo("{manual}", "a manual mhlo.sharding");
 }
 

@@ -91,9 +91,10 @@ static clv_status read_tiling(tiling *out, const mlir_module *module, const mlir
     *out = (tiling){0};
     if (strcmp(at->text, "{replicated}") == 0)
         return CLV_OK;
-    if (strstr(at->text, "last_tile_dims={replicated}"))
-        subgroups = 1;
-    else if (!p || strstr(at->text, "manual") || strstr(at->text, "last_tile_dims="))
+    const char *dims = strstr(at->text, "last_tile_dims=");
+    bool replicates = dims && strncmp(dims, "last_tile_dims={replicated}", 27) == 0;
+    subgroups = subgroups || replicates;
+    if (!p || (!replicates && (dims || strstr(at->text, "manual"))))
         return refuse(module, at, err, "is none of replicated and devices=[...]<=[...]");
     p += strlen("devices=");
     n_tiles = read_list(tiles, &p);

@@ -96,23 +96,6 @@ static bool find_json(const char **json, size_t *length, const char *text, size_
     return true;
 }
 
-clv_status clv_format_check_keys(const json_t *object, const char *name, const char *valid, const char *where,
-                                 clv_error *err)
-{
-    const char *key;
-    const json_t *value;
-    json_object_foreach((json_t *)object, key, value)
-    {
-        const char *at = strstr(valid, key);
-        const size_t n = strlen(key);
-        while (at && ((at > valid && at[-1] != ' ') || (at[n] && at[n] != ',')))
-            at = strstr(at + 1, key);
-        if (!at || n == 0)
-            return clv_fail(err, CLV_EFORMAT, "%s: %s has no \"%.60s\"; valid: %s", where, name, key, valid);
-    }
-    return CLV_OK;
-}
-
 static clv_status read_document(clv_read_layouts *out, const json_t *document, const char *where, const char *model,
                                 clv_error *err)
 {
