@@ -26,8 +26,6 @@ clv_status clv_axis_rules_append_axis(int *axes, int *n, const clv_mesh *mesh, c
 /* Appends a rule over n mesh axes. CLV_EINVAL, CLV_ELIMIT, CLV_EUNSUPPORTED. */
 clv_status clv_axis_rules_append(clv_axis_rules *rules, clv_logical_axis name, const int *axis, int n, clv_error *err);
 
-/* pipeline_stages.c. Checks virtual_stages, of which 0 is one, and stage_layers. As clv_axis_rules_set_stages. */
-clv_status clv_axis_rules_check_stages(const clv_axis_rules *rules, const clv_mesh *mesh, clv_error *err);
 /* The mesh axis of pipeline stages, that of CLV_LAYERS; -1: there is none. */
 int clv_axis_rules_stage_axis(const clv_axis_rules *rules);
 /* Writes the layers of each run of all stages, [CLV_MAX_VIRTUAL_STAGES], and their number *n; 0 without an axis for

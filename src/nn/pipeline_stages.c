@@ -3,60 +3,11 @@
 #include "graph/graph.h"
 #include "nn/axis_rules.h"
 
-int clv_axis_rules_stage_axis(const clv_axis_rules *rules)
-{
-    for (int r = 0; rules && r < rules->n; r++)
-        if (clv_logical_axis_equal(rules->rule[r].name, CLV_LAYERS))
-            return rules->rule[r].n_axes > 0 ? rules->rule[r].axis[0] : -1;
-    return -1;
-}
-
 /* Runs of all stages. */
 static int64_t count_runs(const clv_axis_rules *rules, const clv_mesh *mesh)
 {
     const int axis = clv_axis_rules_stage_axis(rules);
     return axis < 0 ? 0 : mesh->axis[axis].size * (rules->virtual_stages > 1 ? rules->virtual_stages : 1);
-}
-
-clv_status clv_axis_rules_check_stages(const clv_axis_rules *rules, const clv_mesh *mesh, clv_error *err)
-{
-    const int axis = clv_axis_rules_stage_axis(rules), n = rules->n_stage_layers;
-    if (axis < 0)
-        return clv_fail(err, CLV_EAXIS,
-                        "layers of stages, or virtual stages, without an axis of stages; valid: a mesh with an axis "
-                        "pipe, or rules with [\"layers\", AXIS]");
-    if (rules->virtual_stages < 0)
-        return clv_fail(err, CLV_EINVAL, "%d virtual stages; valid: 1 or more", rules->virtual_stages);
-    const int64_t stages = mesh->axis[axis].size, runs = count_runs(rules, mesh);
-    if (runs > CLV_MAX_VIRTUAL_STAGES)
-        return clv_fail(err, CLV_ELIMIT, "%lld stages of %d virtual ones; valid: at most %d of all", (long long)stages,
-                        rules->virtual_stages, CLV_MAX_VIRTUAL_STAGES);
-    if (n != 0 && n != runs)
-        return clv_fail(err, CLV_EINVAL, "layers of %d stages for %lld of axis '%s'%s; valid: a number for each%s", n,
-                        (long long)stages, mesh->axis[axis].name,
-                        rules->virtual_stages > 1 ? " and their virtual stages" : "",
-                        n > 0 && n % stages == 0 ? ", or as many virtual stages (--virtual-stages)" : "");
-    for (int i = 0; i < n; i++)
-        if (rules->stage_layers[i] < 1)
-            return clv_fail(err, CLV_EINVAL, "stage %d of %d layers; valid: 1 or more", i, rules->stage_layers[i]);
-    return CLV_OK;
-}
-
-clv_status clv_axis_rules_set_stages(clv_axis_rules *rules, const clv_mesh *mesh, int virtual_stages, const int *layers,
-                                     int n, clv_error *err)
-{
-    CLV_TRY(clv_require(rules && mesh && (layers || n == 0), __func__, "rules, a mesh, and layers if n is not 0", err));
-    CLV_TRY(clv_axis_rules_check(rules, mesh, err));
-    clv_axis_rules changed = *rules;
-    if (virtual_stages < 1)
-        return clv_fail(err, CLV_EINVAL, "%d virtual stages; valid: 1 or more", virtual_stages);
-    changed.virtual_stages = virtual_stages;
-    changed.n_stage_layers = n;
-    for (int i = 0; i < n && i < CLV_MAX_VIRTUAL_STAGES; i++)
-        changed.stage_layers[i] = layers[i];
-    CLV_TRY(clv_axis_rules_check_stages(&changed, mesh, err));
-    *rules = changed;
-    return CLV_OK;
 }
 
 /* The run that gets the next layer: the one that is then the shortest, of equals the last. */
