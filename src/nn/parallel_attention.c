@@ -20,8 +20,7 @@ static bool fill_in_defaults(clv_graph *graph, clv_self_attention_options *o, co
         return false;
     }
     if (o->head_dim == 0 && x->shape[2] % o->heads != 0) {
-        clv_graph_fail(graph, CLV_ESHAPE,
-                       "%sattention: width %lld is not a multiple of %lld heads; set head_dim (--head-dim)",
+        clv_graph_fail(graph, CLV_ESHAPE, "%sattention: width %lld is not a multiple of %lld heads; set head_dim",
                        graph->scope, (long long)x->shape[2], (long long)o->heads);
         return false;
     }
