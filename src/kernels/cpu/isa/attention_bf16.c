@@ -41,8 +41,8 @@ CLV_INLINE void fetch_row(const clv_attention_args *a, const clv_attention_view 
         __builtin_prefetch(row + 2 * d, 0, 2);
 }
 
-/* block [padded, dim padded] = rows [s, s + rows) of head h, zeros around them. As each is read, the one ROWS behind it is
- * fetched, if it is below `end`. Whether all are neither NaN nor infinite. */
+/* block [padded, dim padded] = rows [s, s + rows) of head h, zeros around them. As each is read, the one ROWS behind it
+ * is fetched, if it is below `end`. Whether all are neither NaN nor infinite. */
 static bool load_rows(uint16_t *block, const clv_attention_args *a, const clv_attention_view *view, int64_t dim,
                       int64_t b, int64_t s, int64_t end, int64_t h, int64_t rows, int64_t padded)
 {
