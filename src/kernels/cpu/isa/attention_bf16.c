@@ -11,9 +11,10 @@
  * Along D and rows, pairs are neighbours (2i, 2i + 1). Along keys they are (j, j + 16) within each 32, because V and K
  * are transposed in blocks of 16 words; the columns of V^T and K^T are in the same order.
  *
- * Extents are padded with zeros to multiples of 32: D to W (of values: Dv to Wv), keys and rows within their blocks. A zero (or the second
- * part of p, which may be 0 or negative) does not keep NaN and infinity out of a sum: if k or v contain any,
- * isa/attention_simd.c computes the forward pass, and backward those blocks that contain them and hide or pad pairs.
+ * Extents are padded with zeros to multiples of 32: D to W (of values: Dv to Wv), keys and rows within their blocks. A
+ * zero (or the second part of p, which may be 0 or negative) does not keep NaN and infinity out of a sum: if k or v
+ * contain any, isa/attention_simd.c computes the forward pass, and backward those blocks that contain them and hide or
+ * pad pairs.
  */
 #include "kernels/cpu/isa/attention_simd.h"
 
