@@ -11,7 +11,8 @@
 #include "io/files/file.h"
 #include "unit_test.h"
 
-static const char *const models[] = {"llama", "gpt2", "esm", "llama_bias", "esm_norm", "mixtral", "qwen2_moe_step", "deepseek_v3"};
+static const char *const models[] = {"llama",   "gpt2",           "esm",        "llama_bias", "esm_norm",
+                                     "mixtral", "qwen2_moe_step", "deepseek_v3"};
 static const char *const meshes[] = {"-tp 1",
                                      "-tp 2",
                                      "-tp 3",

@@ -216,9 +216,9 @@ static void test_refused_builders(void **state)
     REFUSED(
         CLV_EINVAL, "1024",
         clv_rope(graph, clv_fill(graph, CLV_F32, DIMS(1, 4, 1, 1026), 0), CLV_NONE, &(clv_rope_options){.theta = 1e4}));
-    REFUSED(CLV_ELIMIT, "512",
-            clv_attention(graph, clv_fill(graph, CLV_F32, DIMS(1, 4, 1, 513), 0),
-                          clv_fill(graph, CLV_F32, DIMS(1, 4, 2, 1, 513), 0), NULL));
+    REFUSED(CLV_ELIMIT, "1024",
+            clv_attention(graph, clv_fill(graph, CLV_F32, DIMS(1, 4, 1, 1025), 0),
+                          clv_fill(graph, CLV_F32, DIMS(1, 4, 2, 1, 1025), 0), NULL));
     REFUSED(CLV_EINVAL, "factor", ROPE(.theta = 1e4, .factor = -1));
     REFUSED(CLV_EINVAL, "original_positions", ROPE(.theta = 1e4, .low_frequency = 1, .high_frequency = 4));
     REFUSED(CLV_EINVAL, "frequency",

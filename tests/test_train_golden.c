@@ -47,7 +47,8 @@ enum { SPLITS = sizeof splits / sizeof splits[0] };
 /* Whether the model can be split so: an axis of experts is for models with experts. */
 static bool can_split(const char *model, int split)
 {
-    return strstr(splits[split].mesh, "expert") == NULL || strstr(model, "mixtral") || strstr(model, "moe") || strstr(model, "deepseek");
+    return strstr(splits[split].mesh, "expert") == NULL || strstr(model, "mixtral") || strstr(model, "moe") ||
+           strstr(model, "deepseek");
 }
 
 /* A training by torch: of the model of a folder on the golden batch of a model. */

@@ -112,7 +112,8 @@ clv_value clv_model_blocks(clv_graph *graph, const clv_model_config *model, cons
         block.attention.window = clv_model_config_window(model, layer);
         block.experts = clv_model_config_has_experts(model, layer) ? &experts : NULL;
         block.dropout_key = clv_key_fold_in(key, (uint32_t)layer);
-        block.attention.dropout_key = latent.dropout_key = clv_key_fold_in(block.dropout_key, attention_key);
+        block.attention.dropout_key = clv_key_fold_in(block.dropout_key, attention_key);
+        latent.dropout_key = block.attention.dropout_key;
         clv_nn_set_stage_of_layer(graph, &build->rules, layer, model->layers);
         clv_graph_push_scope(graph, "layers.%lld", (long long)layer);
         x = clv_transformer_block(graph, x, &build->rules, &block);

@@ -11,8 +11,8 @@
  *   computes its own part of the mask, and the gradient recomputes it.
  *
  *   factors: b, query rows s, KV heads k and the query heads g of a group pass; H is (k, g). Key rows, the 2, D and C
- *   are whole. If there are more blocks than KV heads, the remainder splits g: Q is split further, K and V are replicated;
- *   the kernel finds the KV head of each query head by global indices.
+ *   are whole. If there are more blocks than KV heads, the remainder splits g: Q is split further, K and V are
+ *   replicated; the kernel finds the KV head of each query head by global indices.
  *
  *   gradient: dq, dkv from d_out, q, kv, out, lse; the same factors, with reduce(sum) for s and g, which dkv does not
  *   hold: dkv is zero for heads that no local query reads. Linear in d_out. The softmax is recomputed block by block

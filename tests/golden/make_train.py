@@ -148,7 +148,7 @@ def row(name, optimizer, task, losses, norms, capacity, dropped):
 rows = [train(name, make) for name in ("llama", "gpt2") for make in (adamw, sgd, lion)]
 rows += [train(name, adamw, padded) for name in ("esm", "esm_norm", "bert")]
 rows += [train(name, adamw, whole) for name in ("esm_whole", "bert")]
-rows += [train(name, adamw) for name in ("mixtral", "mixtral_balanced", "qwen3_moe", "qwen3_moe_dense_balanced", "qwen2_moe", "deepseek_v3",
+rows += [train(name, adamw) for name in ("mixtral", "mixtral_balanced", "qwen3_moe", "qwen3_moe_dense_balanced", "qwen2_moe", "deepseek_v3_padded",
                                          "deepseek_v3_yarn")]
 rows += [train("mixtral", adamw, capacity=0.75), train("qwen2_moe", adamw, capacity=1.0)]
 with open(os.path.join(here, "train.h"), "w") as out:

@@ -44,8 +44,8 @@
 #include "cleave/rng.h"
 
 enum {
-    CLV_ATTENTION_ROWS = 64,    /* query rows a block */
-    CLV_ATTENTION_KEYS = 64,    /* key rows a block */
+    CLV_ATTENTION_ROWS = 64,     /* query rows a block */
+    CLV_ATTENTION_KEYS = 64,     /* key rows a block */
     CLV_ATTENTION_MAX_DIM = 1024 /* largest D and Dv */
 };
 

@@ -92,7 +92,8 @@ static clv_status check_tensor(const clv_safetensor *t, const clv_model_tensor *
     return check_shape(t, expected->name, expected->rank, expected->shape, err);
 }
 
-/* An unused tensor must not be of a layer beyond the last (and those that are not built), nor another spelling of a used one with other values. */
+/* An unused tensor must not be of a layer beyond the last (and those that are not built), nor another spelling of a
+ * used one with other values. */
 static clv_status check_extra(const clv_safetensor *t, const clv_weights *w, const clv_model_config *m, clv_error *err)
 {
     char name[CLV_TENSOR_NAME_SIZE];

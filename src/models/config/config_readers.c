@@ -149,7 +149,7 @@ static clv_status read_yarn(clv_model_config *c, const json_t *model, const json
     CLV_TRY(
         clv_json_get_real(&c->yarn.attention_factor, o, "attention_factor", CLV_JSON_OPTIONAL, 1e-6, 1e6, where, err));
     CLV_TRY(read_original_positions(rope, model, o, where, err));
-    if (rope->low_frequency >= rope->high_frequency)
+    if (!(rope->low_frequency < rope->high_frequency))
         return clv_fail(err, CLV_EFORMAT, "%s: \"beta_slow\" %g must be below \"beta_fast\" %g", where,
                         rope->low_frequency, rope->high_frequency);
     return CLV_OK;

@@ -3,9 +3,9 @@
  *
  * A row of a family's table says how checkpoints store a parameter. Its dimensions are letters: V vocabulary, M hidden,
  * H heads, K KV heads, D head size, F feed-forward, P positions, T token types, R rank of adapters, E experts, X width
- * of an expert, S of the shared expert, 1 one; of latent attention q and l, widths of latents, j = l + the rotated elements of
- * a head, k of its queries, v of its values, w = v + those not rotated. In tensors of the forms LINEAR and CONV1D, `in` and `out` are flattened
- * to one dimension each.
+ * of an expert, S of the shared expert, 1 one; of latent attention q and l, widths of latents, j = l + the rotated
+ * elements of a head, k of its queries, v of its values, w = v + those not rotated. In tensors of the forms LINEAR and
+ * CONV1D, `in` and `out` are flattened to one dimension each.
  *
  *   form                  parameter      tensor
  *   CLV_PARAMETER_AS_IS   [out]          [out]

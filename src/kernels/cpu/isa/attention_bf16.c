@@ -11,9 +11,10 @@
  * Along D and rows, pairs are neighbours (2i, 2i + 1). Along keys they are (j, j + 16) within each 32, because V and K
  * are transposed in blocks of 16 words; the columns of V^T and K^T are in the same order.
  *
- * Extents are padded with zeros to multiples of 32: D to W (of values: Dv to Wv), keys and rows within their blocks. A zero (or the second
- * part of p, which may be 0 or negative) does not keep NaN and infinity out of a sum: if k or v contain any,
- * isa/attention_simd.c computes the forward pass, and backward those blocks that contain them and hide or pad pairs.
+ * Extents are padded with zeros to multiples of 32: D to W (of values: Dv to Wv), keys and rows within their blocks. A
+ * zero (or the second part of p, which may be 0 or negative) does not keep NaN and infinity out of a sum: if k or v
+ * contain any, isa/attention_simd.c computes the forward pass, and backward those blocks that contain them and hide or
+ * pad pairs.
  */
 #include "kernels/cpu/isa/attention_simd.h"
 
@@ -41,8 +42,8 @@ CLV_INLINE void fetch_row(const clv_attention_args *a, const clv_attention_view 
         __builtin_prefetch(row + 2 * d, 0, 2);
 }
 
-/* block [padded, dim padded] = rows [s, s + rows) of head h, zeros around them. As each is read, the one ROWS behind it is
- * fetched, if it is below `end`. Whether all are neither NaN nor infinite. */
+/* block [padded, dim padded] = rows [s, s + rows) of head h, zeros around them. As each is read, the one ROWS behind it
+ * is fetched, if it is below `end`. Whether all are neither NaN nor infinite. */
 static bool load_rows(uint16_t *block, const clv_attention_args *a, const clv_attention_view *view, int64_t dim,
                       int64_t b, int64_t s, int64_t end, int64_t h, int64_t rows, int64_t padded)
 {

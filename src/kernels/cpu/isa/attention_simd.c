@@ -12,7 +12,8 @@
  *
  * In a block that is partly masked (causal, window), only bands of lanes that see a key are computed.
  *
- * Letters: n keys of a block; D, padded to Dp (of values: Dv, to Dvp); ROWS lanes, of which `lanes` are computed. q is scaled when loaded.
+ * Letters: n keys of a block; D, padded to Dp (of values: Dv, to Dvp); ROWS lanes, of which `lanes` are computed. q is
+ * scaled when loaded.
  */
 #include <float.h>
 
