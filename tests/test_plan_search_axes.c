@@ -181,27 +181,35 @@ static void test_brute_force(void **state)
         check_against_brute_force(&all, parts[i] * memory);
 }
 
-/* All options: what is not priced would not have been first. */
+static void check_against_exhaustive(clv_plan_search_options *how, double *memory)
+{
+    how->exhaustive = false;
+    clv_plan_search *some = search(how);
+    how->exhaustive = true;
+    clv_plan_search *all = search(how);
+    assert_true(clv_plan_search_priced_count(some) < clv_plan_search_priced_count(all) / 2);
+    assert_int_equal(clv_plan_search_count(some), clv_plan_search_count(all));
+    for (int k = 0; k < clv_plan_search_count(all); k++)
+        assert_close(candidate_at(some, k).seconds, candidate_at(all, k).seconds, 1e-6);
+    *memory = candidate_at(all, 0).memory;
+    clv_plan_search_free(some);
+    clv_plan_search_free(all);
+}
+
+/* All options: what is not priced would not have been on the list, whatever overlaps. */
 static void test_exhaustive(void **state)
 {
     (void)state;
-    static const double parts[] = {10, 0.7};
-    const clv_plan_options base = base_of(write_model("deep", 4, 0), 4, 256);
+    clv_plan_options base = base_of(write_model("deep", 4, 0), 4, 256);
     double memory = 0;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        clv_plan_search_options how = {
-            .base = &base, .devices = 4, .memory_limit = parts[i] * memory, .keep_reshard_after_forward = true};
-        clv_plan_search *some = search(&how);
-        how.exhaustive = true;
-        clv_plan_search *all = search(&how);
-        assert_true(clv_plan_search_priced_count(some) < clv_plan_search_priced_count(all) / 2);
-        assert_int_equal(clv_plan_search_count(some), clv_plan_search_count(all));
-        for (int k = 0; k < clv_plan_search_count(all); k++)
-            assert_close(candidate_at(some, k).seconds, candidate_at(all, k).seconds, 1e-6);
-        memory = candidate_at(all, 0).memory;
-        clv_plan_search_free(some);
-        clv_plan_search_free(all);
-    }
+    clv_plan_search_options how = {.base = &base, .devices = 4, .keep_reshard_after_forward = true, .most = 4};
+    check_against_exhaustive(&how, &memory);
+    how.memory_limit = 0.7 * memory;
+    check_against_exhaustive(&how, &memory);
+    how.memory_limit = 0;
+    how.keep_recompute = true;
+    base.compile.overlap = true;
+    check_against_exhaustive(&how, &memory);
 }
 
 /* ---- what is reported ---- */
@@ -325,22 +333,36 @@ static const char *config(const char *name)
     return path;
 }
 
-static void check_count(const char *model, int64_t batch, int64_t devices, int most)
+/* published: a mesh that is published as best, NULL for none: what is found is as fast, and not by more than 5 %. */
+static void check_count(const char *model, int64_t batch, int64_t seq, int64_t devices, int most, const char *published)
 {
-    const clv_plan_options base = base_of(config(model), batch, 4096);
+    clv_plan_options base = base_of(config(model), batch, seq);
     clv_plan_search *found = search(&(clv_plan_search_options){.base = &base, .devices = devices});
+    const double first = candidate_at(found, 0).seconds;
+    clv_mesh mesh;
     if (clv_plan_search_priced_count(found) > most)
         fail_msg("%d candidates were priced, not %d", clv_plan_search_priced_count(found), most);
     clv_plan_search_free(found);
+    if (!published)
+        return;
+    must(clv_mesh_parse(&mesh, published, &err), &err);
+    base.mesh = &mesh;
+    found = search(&(clv_plan_search_options){.base = &base, .most = 1});
+    const double theirs = candidate_at(found, 0).seconds;
+    clv_plan_search_free(found);
+    if (!(first <= theirs && theirs <= 1.05 * first))
+        fail_msg("%g s were found, and %g s are published", first, theirs);
 }
 
-/* Llama-3-70B on 64 devices in 20 s on two cores: at most so many candidates. */
+/* Llama-3-70B on 64 devices in 20 s, and 405B on 16,384 in 60 s, on two cores: at most so many candidates. */
 static void test_count(void **state)
 {
     (void)state;
-    check_count("llama-3-8b", 32, 8, 500);
-    if (sweep_is_whole())
-        check_count("llama-3-70b", 512, 64, 900);
+    check_count("llama-3-8b", 32, 4096, 8, 500, NULL);
+    if (sweep_is_whole()) {
+        check_count("llama-3-70b", 512, 4096, 64, 700, NULL);
+        check_count("llama-3-405b", 2048, 8192, 16384, 500, "pipe=16,data=128,model=8"); /* arXiv:2407.21783 */
+    }
 }
 
 /* ---- what is refused ---- */

@@ -154,12 +154,19 @@ static clv_status set_pipeline(estimate *e, clv_error *err)
 
 /* ---- what goes between ranks ---- */
 
-static clv_machine_link link_over(const estimate *e, const char *name)
+/* Whether groups over the axis, if the mesh has it, leave a host. */
+static bool crosses(const clv_cost_model *model, const char *name)
 {
-    const clv_mesh *mesh = &e->links.mesh;
-    int axis = clv_mesh_find_axis_or_negative(mesh, name, (int)strlen(name));
-    const clv_subaxis whole = clv_mesh_whole_axis(mesh, axis);
-    return clv_cost_crosses_hosts(&e->links, &whole, 1) ? e->links.machine->network : e->links.machine->host;
+    const int axis = clv_mesh_find_axis_or_negative(&model->mesh, name, (int)strlen(name));
+    if (axis < 0)
+        return false;
+    const clv_subaxis whole = clv_mesh_whole_axis(&model->mesh, axis);
+    return clv_cost_crosses_hosts(model, &whole, 1);
+}
+
+clv_machine_link clv_estimate_link(const clv_cost_model *model, const char *axis)
+{
+    return crosses(model, axis) ? model->machine->network : model->machine->host;
 }
 
 static bool splits_sequence(const clv_axis_rules *rules)
@@ -178,14 +185,18 @@ static double tokens_of(const estimate *e)
 }
 
 /* The residual stream goes from rank to rank: with SP a rank has its part of it. */
-static void set_send(estimate *e)
+static double message_bytes(const estimate *e)
 {
     const double parts = splits_sequence(&e->rules) ? (double)e->mesh.model : 1;
-    const double bytes = tokens_of(e) * (double)e->model.hidden * (double)clv_dtype_size(e->plan.dtype) / parts;
+    return tokens_of(e) * (double)e->model.hidden * (double)clv_dtype_size(e->plan.dtype) / parts;
+}
+
+static void set_send(estimate *e)
+{
     if (e->mesh.pipe == 1)
         return;
-    const clv_machine_link link = link_over(e, "pipe");
-    e->send = link.alpha_s + bytes / link.bytes_per_s;
+    const clv_machine_link link = clv_estimate_link(&e->links, "pipe");
+    e->send = link.alpha_s + message_bytes(e) / link.bytes_per_s;
 }
 
 static int64_t share(int64_t of, int64_t ranks)
@@ -193,28 +204,32 @@ static int64_t share(int64_t of, int64_t ranks)
     return of < ranks ? 1 : (of + ranks - 1) / ranks;
 }
 
-static void set_context(estimate *e)
+/* A layer's attention to the whole sequence, of which the programs know a rank's part. */
+static clv_context_layer attention_of(const estimate *e)
 {
     const clv_figures *layer = &e->cost.layer_micro;
     const double ranks = (double)e->mesh.context, attention = layer->at[CLV_FIGURE_ATTENTION];
     const double forward = layer->at[CLV_FIGURE_ATTENTION_FORWARD];
+    return (clv_context_layer){.ranks = e->mesh.context,
+                               .tokens = tokens_of(e),
+                               .heads = share(e->model.heads, e->mesh.model),
+                               .kv_heads = share(e->model.kv_heads, e->mesh.model),
+                               .head_dim = e->model.head_dim,
+                               .forward = forward * ranks,
+                               .backward = (attention - forward) * ranks,
+                               .recomputes = e->plan.compile.recompute == CLV_RECOMPUTE_FULL,
+                               .link = clv_estimate_link(&e->links, "context"),
+                               .memory_bytes_per_s = e->links.machine->memory_bytes_per_s,
+                               .element_bytes = (int64_t)clv_dtype_size(e->plan.dtype)};
+}
+
+static void set_context(estimate *e)
+{
+    const clv_context_layer of = attention_of(e);
     if (e->mesh.context == 1)
         return;
-    e->attention = attention * (ranks - 1);
-    const clv_context_layer of = {.ranks = e->mesh.context,
-                                  .tokens = tokens_of(e),
-                                  .heads = share(e->model.heads, e->mesh.model),
-                                  .kv_heads = share(e->model.kv_heads, e->mesh.model),
-                                  .head_dim = e->model.head_dim,
-                                  .forward = forward * ranks,
-                                  .backward = (attention - forward) * ranks,
-                                  .recomputes = e->plan.compile.recompute == CLV_RECOMPUTE_FULL,
-                                  .link = link_over(e, "context"),
-                                  .memory_bytes_per_s = e->links.machine->memory_bytes_per_s,
-                                  .ring_efficiency = e->links.machine->ring_efficiency,
-                                  .element_bytes = (int64_t)clv_dtype_size(e->plan.dtype)};
     e->context = clv_context_cheapest(&of);
-    e->attention += e->context.ops;
+    e->attention = e->cost.layer_micro.at[CLV_FIGURE_ATTENTION] * (double)(e->mesh.context - 1) + e->context.ops;
 }
 
 /* ---- activations in the host's memory ---- */
@@ -615,16 +630,6 @@ clv_status clv_estimate_price(clv_plan_estimate *out, const clv_estimate *read, 
     return price_stages(out, &e, err);
 }
 
-/* Whether groups over the axis, if the mesh has it, leave a host. */
-static bool crosses(const estimate *e, const char *name)
-{
-    const int axis = clv_mesh_find_axis_or_negative(&e->links.mesh, name, (int)strlen(name));
-    if (axis < 0)
-        return false;
-    const clv_subaxis whole = clv_mesh_whole_axis(&e->links.mesh, axis);
-    return clv_cost_crosses_hosts(&e->links, &whole, 1);
-}
-
 void clv_estimate_parts(clv_price *out, const clv_estimate *e, const clv_plan_estimate *priced)
 {
     const clv_figures micro = micro_of(e, priced->time_stage), step = step_of(e, priced->time_stage);
@@ -632,8 +637,8 @@ void clv_estimate_parts(clv_price *out, const clv_estimate *e, const clv_plan_es
     const double programs = all.at[CLV_FIGURE_SECONDS] - all.at[CLV_FIGURE_COMMUNICATION];
     const clv_prediction *p = &priced->predicted;
     const double ops = p->seconds - p->communication - priced->bubble;
-    const int data = crosses(e, "data") || crosses(e, "context") || crosses(e, "expert");
-    const int model = crosses(e, "model");
+    const int data = crosses(&e->links, "data") || crosses(&e->links, "context") || crosses(&e->links, "expert");
+    const int model = crosses(&e->links, "model");
     double *part = out->part;
     *out = (clv_price){.memory = (double)priced->memory.total,
                        .seconds = p->seconds,
@@ -655,12 +660,25 @@ void clv_estimate_parts(clv_price *out, const clv_estimate *e, const clv_plan_es
     part[CLV_TIME_EXPERTS] = priced->expert;
 }
 
+/* What ZB-H1's bubble has of a part of a microbatch. */
+static double fixed(const clv_figures *f)
+{
+    return f->at[CLV_FIGURE_COMMUNICATION] + f->at[CLV_FIGURE_FORWARD] + f->at[CLV_FIGURE_RECOMPUTED];
+}
+
 clv_estimate_micro clv_estimate_microbatch(const clv_estimate *e)
 {
-    const clv_figures *layer = &e->cost.layer_micro, *step = &e->cost.layer_step;
+    const clv_figures *layer = &e->cost.layer_micro, *head = &e->cost.head_micro, *step = &e->cost.layer_step;
     const double gradients = fmax(step->at[CLV_FIGURE_GRADIENTS], 0);
-    return (clv_estimate_micro){.layer = layer->at[CLV_FIGURE_SECONDS] + e->attention + e->context.exposed + e->expert,
-                                .head = e->cost.head_micro.at[CLV_FIGURE_SECONDS],
+    const double more = e->attention + e->context.exposed + e->expert;
+    return (clv_estimate_micro){.layer = layer->at[CLV_FIGURE_SECONDS] + more,
+                                .head = head->at[CLV_FIGURE_SECONDS],
+                                .rest = e->cost.rest_micro.at[CLV_FIGURE_SECONDS],
+                                .layer_fixed = fixed(layer) + more,
+                                .head_fixed = fixed(head),
+                                .message = message_bytes(e),
                                 .kept = fmax(step->at[CLV_FIGURE_REGION] - gradients - gathered_weights(e), 0),
-                                .gradients = gradients};
+                                .weights = step->at[CLV_FIGURE_PARAMETERS],
+                                .gradients = gradients,
+                                .attention = attention_of(e)};
 }

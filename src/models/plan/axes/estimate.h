@@ -5,6 +5,7 @@
 #define CLEAVE_MODELS_PLAN_AXES_ESTIMATE_H
 
 #include "cleave/plan_estimate.h"
+#include "models/plan/axes/context.h"
 #include "models/plan/plan_price.h"
 
 /* A model's training step on the ranks of a stage; immutable. */
@@ -21,13 +22,19 @@ clv_status clv_estimate_price(clv_plan_estimate *out, const clv_estimate *estima
                               int64_t virtual_stages, clv_error *err);
 /* The same figures by the parts of other prices, all communication exposed. */
 void clv_estimate_parts(clv_price *out, const clv_estimate *estimate, const clv_plan_estimate *priced);
-/* What a microbatch takes of the ranks of a stage: no update, no bubble. */
+/* What a microbatch takes of the ranks of a stage: no update, no bubble. Seconds, and bytes of a rank. */
 typedef struct clv_estimate_micro {
-    double layer, head; /* seconds */
-    double kept;        /* bytes of activations that a layer keeps */
-    double gradients;   /* bytes of a layer's */
+    double layer, head, rest;       /* of a layer, of the head, of what each stage has besides */
+    double layer_fixed, head_fixed; /* of these: all but the backward pass's half that ZB-H1 puts off, twice */
+    double message;                 /* bytes to the next stage */
+    double kept;                    /* bytes of activations that a layer keeps */
+    double weights, gradients;      /* bytes of a layer's */
+    clv_context_layer attention;    /* of a layer */
 } clv_estimate_micro;
 
 clv_estimate_micro clv_estimate_microbatch(const clv_estimate *estimate);
+
+/* The link of messages along an axis of the mesh. */
+clv_machine_link clv_estimate_link(const clv_cost_model *model, const char *axis);
 
 #endif

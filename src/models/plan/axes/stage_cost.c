@@ -6,11 +6,14 @@
 #include "base/error.h"
 #include "program/program.h"
 
-enum {
-    FEW_LAYERS = 2, /* from here on a layer more adds the same */
-    FEW_MICROBATCHES = 2,
-    FEW_TOKENS = 64 /* of a vocabulary that costs nothing */
-};
+enum { FEW_TOKENS = 64 /* of a vocabulary that costs nothing */ };
+
+/* From how many layers, and microbatches, on one more adds the same: overlap splits collectives of the first ones
+ * otherwise. */
+static int64_t few(const clv_plan_options *options)
+{
+    return options->compile.overlap ? 3 : 2;
+}
 
 clv_figures clv_figures_combine(const clv_figures *a, double x, const clv_figures *b, double y)
 {
@@ -121,6 +124,7 @@ static clv_status measure_steps(clv_figures *micro, clv_figures *step, const clv
                                 clv_plan_part part, clv_error *err)
 {
     clv_figures more;
+    const int64_t least = few(options);
     if (options->accumulate == 1) {
         CLV_TRY(measure_part(&more, options, part, 1, err));
         CLV_TRY(measure_memory(&more, options, part, 1, err));
@@ -130,12 +134,12 @@ static clv_status measure_steps(clv_figures *micro, clv_figures *step, const clv
         }
         return CLV_OK;
     }
-    CLV_TRY(measure_part(step, options, part, FEW_MICROBATCHES, err));
-    CLV_TRY(measure_part(&more, options, part, FEW_MICROBATCHES + 1, err));
-    CLV_TRY(measure_memory(&more, options, part, FEW_MICROBATCHES + 1, err));
+    CLV_TRY(measure_part(step, options, part, least, err));
+    CLV_TRY(measure_part(&more, options, part, least + 1, err));
+    CLV_TRY(measure_memory(&more, options, part, least + 1, err));
     for (int i = 0; i < CLV_FIGURE_COUNT; i++) {
         micro->at[i] = is_memory(i) ? 0 : more.at[i] - step->at[i];
-        step->at[i] = is_memory(i) ? more.at[i] : step->at[i] - FEW_MICROBATCHES * micro->at[i];
+        step->at[i] = is_memory(i) ? more.at[i] : step->at[i] - (double)least * micro->at[i];
     }
     return CLV_OK;
 }
@@ -143,13 +147,14 @@ static clv_status measure_steps(clv_figures *micro, clv_figures *step, const clv
 clv_status clv_stage_cost_compute(clv_stage_cost *out, const clv_plan_options *options, clv_error *err)
 {
     clv_figures micro[3], step[3];
-    const clv_plan_part parts[] = {{FEW_LAYERS, FEW_TOKENS}, {FEW_LAYERS + 1, FEW_TOKENS}, {FEW_LAYERS, 0}};
+    const int64_t layers = few(options);
+    const clv_plan_part parts[] = {{layers, FEW_TOKENS}, {layers + 1, FEW_TOKENS}, {layers, 0}};
     for (int i = 0; i < 3; i++)
         CLV_TRY(measure_steps(&micro[i], &step[i], options, parts[i], err));
     out->layer_micro = clv_figures_combine(&micro[1], 1, &micro[0], -1);
     out->layer_step = clv_figures_combine(&step[1], 1, &step[0], -1);
-    out->rest_micro = clv_figures_combine(&micro[0], 1, &out->layer_micro, -FEW_LAYERS);
-    out->rest_step = clv_figures_combine(&step[0], 1, &out->layer_step, -FEW_LAYERS);
+    out->rest_micro = clv_figures_combine(&micro[0], 1, &out->layer_micro, -(double)layers);
+    out->rest_step = clv_figures_combine(&step[0], 1, &out->layer_step, -(double)layers);
     out->head_micro = clv_figures_combine(&micro[2], 1, &micro[0], -1);
     out->head_step = clv_figures_combine(&step[2], 1, &step[0], -1);
     return CLV_OK;

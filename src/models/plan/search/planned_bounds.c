@@ -2,9 +2,10 @@
  * them.
  *
  * A microbatch of one sequence and of four, on the ranks that split a model and no others, says what layers take for
- * any number of tokens: their seconds are affine in it, their activations are proportional to it. What a layout takes
- * besides is counted: the smallest bubble, parameters and optimizer, and, unless they overlap, collectives over the
- * data ranks by the links' bandwidth.
+ * any number of tokens: their seconds are affine in it, their activations are proportional to it. So layouts that
+ * differ in stages, data, context, microbatches and schedule share these costs. What a layout takes besides is counted:
+ * the bubble, messages between stages, the exchange along the sequence, parameters and optimizer, and collectives over
+ * the data ranks by the links' bandwidth, of those that may overlap what is longer than the ops.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -18,8 +19,8 @@
 
 enum { FEW = 4 }; /* sequences */
 
-/* Packing and strategies differ by a little from one size to another. */
-static const double slack = 0.98, memory_slack = 0.9;
+/* What is taken of the figures: packing, strategies and what overlaps differ a little from one size to another. */
+static const double slack = 0.98, overlap_slack = 0.95, memory_slack = 0.9;
 
 /* Microbatches of 1 and FEW sequences on ranks that split a model, with one variant. */
 struct clv_planned_cost {
@@ -123,29 +124,6 @@ static const clv_planned_cost *find_cost(const clv_plan_search *s, const clv_pla
     return NULL;
 }
 
-/* ---- bounds ---- */
-
-/* Seconds in which a rank gathers its part of the stage's weights, or reduces their gradients, at least: hosts get
- * each byte once from others, and pass it on. */
-static double collective(const clv_plan_search *s, const clv_plan_search_layout *at)
-{
-    const clv_machine *machine = s->machine ? s->machine : clv_machine_or_default(NULL);
-    const double n = (double)(at->rows * at->context);
-    const double here = fmin(n, fmax(1, floor((double)machine->ranks_per_host / (double)at->model)));
-    const double bytes =
-        s->space.parameters * (double)clv_dtype_size(s->base.dtype) / (double)(at->stages * at->model * at->expert);
-    const double far = machine->hosts == 1 ? 0 : bytes / here * (1 - here / n) / machine->network.bytes_per_s;
-    return fmax(far, bytes / here * (here - 1) / machine->host.bytes_per_s);
-}
-
-typedef struct bounds {
-    double layer, head; /* seconds of a microbatch */
-    double gathers;     /* of a stage's weights in a microbatch */
-    double step;        /* seconds of a step besides */
-    double kept;        /* bytes that a layer keeps of a microbatch */
-    double state;       /* bytes of a rank besides */
-} bounds;
-
 /* What x sequences take, by what 1 and FEW do. */
 static double affine(double one, double few, double x)
 {
@@ -153,34 +131,102 @@ static double affine(double one, double few, double x)
     return fmax(one - more, 0) + more * x;
 }
 
+/* The same of all figures. */
+static clv_estimate_micro microbatch_of(const clv_planned_cost *of, double x)
+{
+    const clv_estimate_micro *one = &of->one, *few = &of->few;
+    clv_estimate_micro micro = {.layer = affine(one->layer, few->layer, x),
+                                .head = affine(one->head, few->head, x),
+                                .rest = fmax(affine(one->rest, few->rest, x), 0),
+                                .layer_fixed = affine(one->layer_fixed, few->layer_fixed, x),
+                                .head_fixed = affine(one->head_fixed, few->head_fixed, x),
+                                .message = few->message / FEW * x,
+                                .kept = memory_slack * (few->kept / FEW) * x,
+                                .weights = one->weights,
+                                .gradients = memory_slack * one->gradients,
+                                .attention = one->attention};
+    micro.attention.tokens *= x;
+    micro.attention.forward = affine(one->attention.forward, few->attention.forward, x);
+    micro.attention.backward = affine(one->attention.backward, few->attention.backward, x);
+    return micro;
+}
+
+/* ---- bounds ---- */
+
+/* Seconds in which a rank gathers its part of so many bytes of weights, or reduces their gradients, at least: hosts get
+ * each byte once from others, and pass it on. */
+static double collective(const clv_plan_search *s, const clv_plan_search_layout *at, double bytes)
+{
+    const clv_machine *machine = clv_machine_or_default(s->machine);
+    const double n = (double)(at->rows * at->context);
+    const double here = fmin(n, fmax(1, floor((double)machine->ranks_per_host / (double)at->model)));
+    const double far = machine->hosts == 1 ? 0 : bytes / here * (1 - here / n) / machine->network.bytes_per_s;
+    return s->base.compile.comm_dtype ? 0 : fmax(far, bytes / here * (here - 1) / machine->host.bytes_per_s);
+}
+
+typedef struct bounds {
+    clv_estimate_micro micro;
+    double send;  /* seconds of a microbatch's messages between stages that follow each other */
+    double step;  /* seconds of a step besides */
+    double state; /* bytes of a rank besides what microbatches keep */
+} bounds;
+
+/* Of a layer: the exchange along the sequence, and the gathers of FSDP, which layers may overlap. */
+static double add_to_layer(const clv_plan_search *s, const clv_plan_search_layout *at, const clv_cost_model *links,
+                           clv_estimate_micro *micro, clv_reshard_after_forward reshard)
+{
+    micro->attention.ranks = at->context;
+    micro->attention.link = clv_estimate_link(links, "context");
+    const clv_context_cost context = micro->layer > 0 ? clv_context_cheapest(&micro->attention) : (clv_context_cost){0};
+    const double once = collective(s, at, micro->weights), passes = reshard != CLV_RESHARD_NONE ? 2 : 0;
+    const double gathers = gathers_weights(at) ? once * (passes + (at->stages == 1 ? 1 : 0)) : 0; /* 1: gradients */
+    const double alone = context.exposed + context.ops;
+    return s->base.compile.overlap ? fmax(alone, gathers - micro->layer) : alone + gathers;
+}
+
+/* Of a step: gradients are reduced, in f32 if they are accumulated, and updated weights are gathered, or by FSDP those
+ * that are kept. What ops may overlap does not count. */
+static double step_of(const clv_plan_search *s, const clv_plan_search_layout *at, double weights, double m,
+                      clv_reshard_after_forward reshard)
+{
+    enum { F32_BYTES = 4 };
+    const bool splits = gathers_weights(at), once = !splits || at->stages > 1;
+    const double wide = m > 1 && once ? F32_BYTES / (double)clv_dtype_size(s->base.dtype) : 1;
+    const double each = collective(s, at, weights);
+    if (s->base.compile.overlap)
+        return splits ? 0 : each;
+    return (once && !s->base.compile.grad_reduce_dtype ? each * fmax(wide, 1) : 0) +
+           (!splits || reshard == CLV_RESHARD_NONE ? each : 0);
+}
+
+static double most_layers(const clv_plan_search *s, const clv_plan_search_layout *at)
+{
+    return ceil((double)s->space.shape.layers / (double)at->stages);
+}
+
 static bounds bounds_of(const clv_plan_search *s, const clv_searched_layout *l, int variant, int amount)
 {
     const clv_plan_search_layout *at = &l->at;
-    const clv_planned_cost *of = find_cost(s, at, variant);
     const clv_reshard_after_forward reshard = s->variants[variant].reshard;
-    const double m = (double)l->sizes[amount], x = (double)s->space.batch / (double)at->rows / m / (double)at->context;
-    const double layers = (double)s->space.shape.layers, stages = (double)at->stages;
-    bounds b = {.layer = slack * affine(of->one.layer, of->few.layer, x),
-                .head = slack * affine(of->one.head, of->few.head, x),
-                .state = at->state};
-    b.kept = memory_slack * (of->few.kept / FEW) * x;
-    if (!s->base.compile.overlap) {
-        b.step = slack * collective(s, at);
-        b.gathers = gathers_weights(at) && reshard != CLV_RESHARD_NONE ? 2 * slack * collective(s, at) : 0;
-        b.gathers += gathers_weights(at) && at->stages == 1 ? slack * collective(s, at) : 0; /* of gradients */
-    }
-    const double weights = s->space.parameters * (double)clv_dtype_size(s->base.dtype) /
-                           (double)(at->stages * at->model * at->expert),
-                 n = (double)(at->rows * at->context);
+    const double m = (double)l->sizes[amount], n = (double)(at->rows * at->context);
+    const double layers = most_layers(s, at);
+    bounds b = {.micro = microbatch_of(find_cost(s, at, variant), (double)s->space.batch / m / n), .state = at->state};
+    clv_cost_model links;
+    clv_cost_model_make(&links, &at->mesh, s->machine);
+    const double more = add_to_layer(s, at, &links, &b.micro, reshard);
+    b.micro.layer += more;
+    b.micro.layer_fixed += more;
+    const clv_machine_link next = clv_estimate_link(&links, "pipe");
+    b.send = at->stages > 1 ? 2 * (next.alpha_s + b.micro.message / next.bytes_per_s) : 0;
+    b.step = n > 1 ? step_of(s, at, layers * b.micro.weights, m, reshard) : 0;
     if (gathers_weights(at) && reshard == CLV_RESHARD_NONE)
-        b.state += memory_slack * weights * (1 - 1 / n);
+        b.state += memory_slack * layers * b.micro.weights * (1 - 1 / n);
     if (m > 1 && (at->stages > 1 || !gathers_weights(at))) /* whole gradients are reduced once a step */
-        b.state += memory_slack * of->one.gradients * layers / stages;
+        b.state += layers * b.micro.gradients;
     return b;
 }
 
-/* Seconds by a schedule; infinity: it does not fit. The gradients of weights are less than two thirds of a microbatch
- * (ZB-H1). */
+/* Seconds by a schedule; infinity: it does not fit. As clv_pipeline_bubble, for stages of which one has most_layers. */
 static double bound_schedule(const clv_plan_search *s, const clv_searched_layout *l, const bounds *b, double m,
                              clv_plan_schedule schedule, int64_t virtual_stages)
 {
@@ -189,13 +235,19 @@ static double bound_schedule(const clv_plan_search *s, const clv_searched_layout
                             .virtual_stages = virtual_stages,
                             .microbatches = (int64_t)m,
                             .layers = s->space.shape.layers};
-    const double first = (double)clv_pipeline_layers(&p, 0), last = (double)clv_pipeline_layers(&p, p.stages - 1);
-    const double each = floor((double)p.layers / (double)p.stages), most = ceil((double)p.layers / (double)p.stages);
-    const double stage = fmax(most * b->layer, last * b->layer + b->head) + b->gathers;
-    const double wait = schedule == CLV_SCHEDULE_ZERO_BUBBLE ? 0.28 : 1 / (double)virtual_stages;
-    const double memory = b->state + first * b->kept * clv_pipeline_in_flight(&p, 0);
-    return memory > s->memory_limit ? (double)INFINITY
-                                    : stage * m + (double)(p.stages - 1) * each * b->layer * wait + b->step;
+    const clv_estimate_micro *t = &b->micro;
+    const double stages = (double)p.stages, rounds = (double)virtual_stages, layers = most_layers(s, &l->at);
+    const double last = (double)clv_pipeline_layers(&p, p.stages - 1), first = (double)clv_pipeline_layers(&p, 0);
+    const double each = t->rest + (virtual_stages > 1 ? 0 : b->send);
+    const double slowest = fmax(layers * t->layer, last * t->layer + t->head) + each;
+    const bool puts_off = schedule == CLV_SCHEDULE_ZERO_BUBBLE;
+    const double layer = puts_off ? t->layer_fixed : t->layer, head = puts_off ? t->head_fixed : t->head;
+    const double all = (double)p.layers * layer + head + stages * each;
+    const double bubble = (all - fmax(layers * layer, last * layer + head) - each) / rounds;
+    const double waits = m < stages ? (stages - m) * (rounds - 1) * slowest / rounds : 0;
+    const double memory = b->state + first * t->kept * clv_pipeline_in_flight(&p, 0);
+    const double seconds = slowest * m + fmax(bubble, 0) + waits + b->step;
+    return memory > s->memory_limit ? (double)INFINITY : seconds * (s->base.compile.overlap ? overlap_slack : slack);
 }
 
 double clv_search_planned_bound(const clv_plan_search *s, const clv_searched_layout *l, int variant, int amount)
