@@ -16,18 +16,22 @@
 static void test_planned_not_run(void **state)
 {
     (void)state;
-    cli_expect(0, "estimated: 2 stages, 1f1b, 4 microbatches", STAGES);
-    cli_expect(0, "pipeline bubble", STAGES);
-    cli_expect(0, "\"planned_not_run\": {", STAGES "--json");
+    cli_expect(0, "pipeline: 2 stages, 1f1b, 4 microbatches", STAGES "--accumulate 4");
+    cli_expect(0, "pipeline bubble", STAGES "--accumulate 4");
+    cli_expect(0, "take turns with one microbatch; valid for all at work: --accumulate 2", STAGES);
+    cli_expect(0, "\"pipeline\": {", STAGES "--json");
+    cli_expect(0, "\"planned_not_run\": {", STAGES "--schedule interleaved --json");
+    cli_expect(0, "pipeline: 2 stages, interleaved, 8 microbatches, virtual stages 2",
+               "plan -m {g}/qwen2_moe_step --mesh pipe=2 --batch 8 --seq 16 --accumulate 8 --virtual-stages 2");
     cli_expect(0, "\"schedule\": \"zero-bubble\"", STAGES "--schedule zero-bubble --json");
     cli_expect(0, "planned, not run: 2 stages", STAGES "--virtual-stages 1 --schedule interleaved");
-    cli_expect(0, "estimated: 2 stages, 1f1b, 8 microbatches, context by",
-               "plan -m {g}/llama --mesh pipe=2,context=2 --batch 8 --seq 16");
+    cli_expect(0, "pipeline: 2 stages, 1f1b, 4 microbatches",
+               "plan -m {g}/llama --mesh pipe=2,context=2 --batch 8 --seq 16 --accumulate 4");
     cli_expect(0, "context exchange", "plan -m {g}/llama --mesh data=2,context=2 --batch 8 --seq 16");
     cli_expect(2, "splits the experts of a mixture, and this model has none",
                "plan -m {g}/llama --mesh expert=2 --batch 8 --seq 16");
     cli_expect(2, "stages for 2 layers", "plan -m {g}/llama --mesh pipe=8 --batch 8 --seq 16");
-    cli_expect(2, "context 3 does not divide", "plan -m {g}/llama --mesh pipe=2,context=3 --batch 8 --seq 16");
+    cli_expect(0, "pipeline: 2 stages", "plan -m {g}/llama --mesh pipe=2,context=3 --batch 8 --seq 16");
     cli_expect(2, "valid: with an axis pipe", "plan -m {g}/llama --schedule gpipe --batch 8 --seq 16");
     cli_expect(0, "\"offload_seconds\":",
                "plan -m {g}/llama --batch 8 --seq 16 --offload-layers 1 --hardware gb200-nvl72 --json");

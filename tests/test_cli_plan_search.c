@@ -38,16 +38,21 @@ static void test_table(void **state)
     assert_non_null(strstr(out, "devices 4"));
     assert_non_null(strstr(out, "cost_per_1e9"));
     assert_non_null(strstr(out, " slower: "));
-    const char *last = "runs  no: estimated; --runnable leaves these out\n";
+    const char *last = "runs  estimated: not priced by its program; --runnable leaves these out\n";
     assert_string_equal(out + strlen(out) - strlen(last), last);
     assert_int_equal(cli_run(out, SEARCH "--devices 4 --hardware h100-nvlink-ib --runnable"), 0);
     assert_null(strstr(out, "runs"));
-    assert_null(strstr(out, "pipe="));
-    /* the option line of a planned one is what plan takes */
-    cli_expect(0, "True\n",
-               SEARCH "--mesh pipe=2,data=2 --hardware h100-nvlink-ib --json | python3 -c 'import json, sys; "
-                      "c = json.load(sys.stdin)[\"ranked\"][0]; print(c[\"can_run\"] is False and "
-                      "c[\"schedule\"] != \"none\" and c[\"bubble_share\"] > 0)'");
+    assert_non_null(strstr(out, "pipe="));
+    /* what is saved of stages that run is what was listed */
+    assert_int_equal(cli_run(out, SEARCH "--mesh pipe=2,data=2 --schedule zero-bubble --hardware h100-nvlink-ib "
+                                         "--save {d}/stages.json --json > {d}/listed.json"),
+                     0);
+    cli_expect(
+        0, "True\n",
+        "plan -m {g}/llama --batch 8 --seq 16 --rules {d}/stages.json --hardware h100-nvlink-ib --json | python3 "
+        "-c 'import json, sys; p = json.load(sys.stdin); c = json.load(open(\"{d}/listed.json\"))[\"ranked\"][0]; "
+        "print(c[\"can_run\"] and c[\"bubble_share\"] > 0 and c[\"memory\"] == p[\"memory\"][\"total\"] and "
+        "abs(c[\"seconds\"] / p[\"predicted\"][\"seconds\"] - 1) < 1e-9)'");
     cli_expect(0, "{True}\n",
                SEARCH "--devices 4 --runnable --json | python3 -c 'import json, sys; "
                       "print({c[\"can_run\"] for c in json.load(sys.stdin)[\"ranked\"]})'");

@@ -239,7 +239,7 @@ static void test_sum_is_whole(void **state)
     (void)state;
     clv_plan_estimate one, two;
     must(estimate_of(&one, llama(), "data=4,model=2", "zero1+megatron-sp", CLV_SCHEDULE_DEFAULT, 0), &err);
-    must(estimate_of(&two, llama(), "pipe=2,data=4,model=2", "zero1+megatron-sp", CLV_SCHEDULE_DEFAULT, 0), &err);
+    must(estimate_of(&two, llama(), "pipe=2,data=4,model=2", "zero1+megatron-sp", CLV_SCHEDULE_INTERLEAVED, 0), &err);
     assert_false(two.can_run);
     assert_int_equal(two.layers, 4);
     assert_float_equal(two.predicted.model_flops / one.predicted.model_flops, 1, 1e-6);
@@ -266,7 +266,7 @@ static void test_schedules(void **state)
     must(estimate_of(&zero, model, mesh, "zero1", CLV_SCHEDULE_ZERO_BUBBLE, 0), &err);
     assert_int_equal(interleaved.schedule, CLV_SCHEDULE_INTERLEAVED);
     assert_float_equal(gpipe.bubble, plain.bubble, 1e-12);
-    assert_true(interleaved.bubble < 0.6 * plain.bubble);
+    assert_true(interleaved.bubble < 0.8 * plain.bubble); /* more sends: half would be without them */
     assert_true(zero.bubble < plain.bubble);
     assert_true(gpipe.memory.total > plain.memory.total);
     assert_true(interleaved.memory.activations > plain.memory.activations);
@@ -279,8 +279,8 @@ static void test_context(void **state)
 {
     (void)state;
     clv_plan_estimate whole, parts;
-    must(estimate_of(&whole, llama(), "pipe=2,data=4", "fsdp", CLV_SCHEDULE_DEFAULT, 0), &err);
-    must(estimate_of(&parts, llama(), "pipe=2,data=4,context=2", "fsdp", CLV_SCHEDULE_DEFAULT, 0), &err);
+    must(estimate_of(&whole, llama(), "pipe=2,data=4", "fsdp", CLV_SCHEDULE_INTERLEAVED, 0), &err);
+    must(estimate_of(&parts, llama(), "pipe=2,data=4,context=2", "fsdp", CLV_SCHEDULE_INTERLEAVED, 0), &err);
     assert_float_equal(parts.predicted.model_flops / whole.predicted.model_flops, 1, 1e-6);
     assert_true(parts.exchange != CLV_CONTEXT_NONE && whole.exchange == CLV_CONTEXT_NONE);
     assert_float_equal(parts.predicted.flops / whole.predicted.flops, 0.5, 0.01);
@@ -334,6 +334,11 @@ static void test_offload(void **state)
     clv_machine_free(machine[1]);
 }
 
+static const char gpt_oss[] =
+    "{\"model_type\": \"gpt_oss\", \"hidden_size\": 4096, \"intermediate_size\": 14336, \"num_hidden_layers\": 32, "
+    "\"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"head_dim\": 128, \"num_local_experts\": 8, "
+    "\"num_experts_per_tok\": 2, \"vocab_size\": 32000, \"max_position_embeddings\": 32768}";
+
 /* A copy to each expert is more than a token to each rank with experts of it. */
 static void test_dispatch(void **state)
 {
@@ -345,7 +350,7 @@ static void test_dispatch(void **state)
     clv_plan_estimate *const out[] = {&tokens, &copies};
     must(clv_mesh_parse(&mesh, "expert=4", &err), &err);
     clv_plan_options plan = {.size = sizeof plan,
-                             .model = write_config("mixtral", mixtral_8x7b),
+                             .model = write_config("gpt_oss", gpt_oss),
                              .mesh = &mesh,
                              .batch = 4,
                              .seq = 128,
@@ -420,10 +425,15 @@ static void test_expert_bias(void **state)
 static void test_experts(void **state)
 {
     (void)state;
-    clv_plan_estimate all, spread;
+    clv_plan_estimate all, spread, uneven;
     const char *model = write_config("mixtral", mixtral_8x7b);
+    clv_machine *ours = h100;
+    must(clv_machine_open(&h100, "h100-nvlink-ib", "megatron-moe-bf16", &err), &err);
     must(estimate_of(&all, model, "data=4", "zero1", CLV_SCHEDULE_DEFAULT, 0), &err);
     must(estimate_of(&spread, model, "expert=4", "zero1", CLV_SCHEDULE_DEFAULT, 0), &err);
+    must(estimate_of(&uneven, model, "expert=3", "zero1", CLV_SCHEDULE_DEFAULT, 0), &err);
+    clv_machine_free(h100);
+    h100 = ours;
     assert_false(all.can_run);
     assert_int_equal(all.model.parameters, 46702792704);
     assert_int_equal(all.memory.parameters, 2 * 46702792704);
@@ -432,6 +442,7 @@ static void test_experts(void **state)
     assert_float_equal(spread.predicted.model_flops / all.predicted.model_flops, 1, 1e-9);
     assert_float_equal((double)spread.memory.optimizer / (double)all.memory.optimizer, 1, 1e-9);
     assert_true(all.expert == 0);
+    assert_int_equal(uneven.memory.parameters, 2 * (46702792704 - experts * 5 / 8)); /* three of eight */
 }
 
 /* ---- what is refused ---- */
@@ -454,16 +465,15 @@ static void test_refused(void **state)
     expect_refused("16 stages for 8 layers", CLV_EINVAL, model, "pipe=16", CLV_SCHEDULE_DEFAULT, 0);
     expect_refused("virtual stages; valid: with an axis pipe", CLV_EINVAL, model, "data=2,context=2",
                    CLV_SCHEDULE_DEFAULT, 2);
-    expect_refused("virtual stages; valid", CLV_EINVAL, model, "pipe=2", CLV_SCHEDULE_GPIPE, 2);
     expect_refused("schedule gpipe; valid: with an axis pipe", CLV_EINVAL, model, "context=2", CLV_SCHEDULE_GPIPE, 0);
     expect_refused("this model has none", CLV_EINVAL, model, "expert=2", CLV_SCHEDULE_DEFAULT, 0);
-    expect_refused("context 3 does not divide", CLV_EINVAL, model, "pipe=2,context=3", CLV_SCHEDULE_DEFAULT, 0);
-    expect_refused("context 512 does not divide", CLV_EINVAL, model, "pipe=2,context=512", CLV_SCHEDULE_DEFAULT, 0);
-    expect_refused("expert 3 does not divide", CLV_EINVAL, moe, "expert=3", CLV_SCHEDULE_DEFAULT, 0);
-    expect_refused("valid: pipe first", CLV_EAXIS, model, "data=2,pipe=2", CLV_SCHEDULE_DEFAULT, 0);
-    expect_refused("no axis 'X'", CLV_EAXIS, model, "pipe=2,X=2", CLV_SCHEDULE_DEFAULT, 0);
-    expect_refused("are neighbours", CLV_EAXIS, model, "pipe=2,data=2,model=2,context=2", CLV_SCHEDULE_DEFAULT, 0);
-    expect_refused("for 8 data ranks", CLV_EINVAL, model, "pipe=2,data=8", CLV_SCHEDULE_DEFAULT, 0);
+    expect_refused("context 3 does not divide", CLV_EINVAL, model, "pipe=2,context=3", CLV_SCHEDULE_INTERLEAVED, 0);
+    expect_refused("context 512 does not divide", CLV_EINVAL, model, "pipe=2,context=512", CLV_SCHEDULE_INTERLEAVED, 0);
+    expect_refused("valid: pipe first", CLV_EAXIS, model, "data=2,pipe=2", CLV_SCHEDULE_INTERLEAVED, 0);
+    expect_refused("no axis 'X'", CLV_EAXIS, model, "pipe=2,X=2", CLV_SCHEDULE_INTERLEAVED, 0);
+    expect_refused("are neighbours", CLV_EAXIS, model, "pipe=2,data=2,model=2,context=2",
+                   CLV_SCHEDULE_INTERLEAVED, 0);
+    expect_refused("for 8 data ranks", CLV_EINVAL, model, "pipe=2,data=8", CLV_SCHEDULE_INTERLEAVED, 0);
     assert_string_equal(clv_plan_schedule_name((clv_plan_schedule)99), "unknown");
     assert_string_equal(clv_context_exchange_name(CLV_CONTEXT_ALL_TO_ALL), "all-to-all");
     clv_mesh mesh;

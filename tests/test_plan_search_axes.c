@@ -110,7 +110,8 @@ static void try_mesh(brute *b, const int64_t sizes[4])
         snprintf(mesh.axis[mesh.n_axes++].name, CLV_AXIS_NAME_SIZE, "%s", names[a]);
     }
     b->base.mesh = &mesh;
-    for (int64_t n = 1; n <= b->base.batch / sizes[1]; n++)
+    for (int64_t n = 1; n <= b->base.batch / sizes[1]; n++) {
+        b->base.no_sync = n > 1 && sizes[0] > 1;
         for (size_t r = 0; b->base.batch / sizes[1] % n == 0 && r < 2; r++) {
             b->base.accumulate = n;
             try_schedule(b, rules[r], CLV_SCHEDULE_DEFAULT, 0);
@@ -119,6 +120,8 @@ static void try_mesh(brute *b, const int64_t sizes[4])
             if (sizes[0] > 1)
                 try_schedule(b, rules[r], CLV_SCHEDULE_ZERO_BUBBLE, 0);
         }
+    }
+    b->base.no_sync = false;
     b->base.mesh = NULL;
     b->base.accumulate = 0;
 }
@@ -135,14 +138,20 @@ static void try_all(brute *b, int64_t ranks)
             }
 }
 
-/* The fastest that fits of what is planned, not run; infinity: none is reported. */
+static int64_t axis_size(const clv_mesh *mesh, const char *name)
+{
+    int axis;
+    return clv_mesh_find(&axis, mesh, name, NULL) == CLV_OK ? mesh->axis[axis].size : 1;
+}
+
+/* The fastest that fits of meshes with stages or context; infinity: none is reported. */
 static double best_planned(const clv_plan_search *found)
 {
     double seconds = (double)INFINITY;
     for (int i = 0; i < clv_plan_search_count(found); i++) {
         const clv_plan_candidate c = candidate_at(found, i);
         assert_true(c.fits);
-        if (!c.can_run)
+        if (axis_size(c.mesh, "pipe") > 1 || axis_size(c.mesh, "context") > 1)
             seconds = fmin(seconds, c.seconds);
     }
     return seconds;
@@ -245,7 +254,7 @@ static void test_presets(void **state)
     clv_plan_search_free(found);
 }
 
-/* The best that runs is the one that a search of these alone finds, though others fill the list. */
+/* One that runs is listed, though others fill the list; a search of these alone finds no worse one. */
 static void test_runnable(void **state)
 {
     (void)state;
@@ -254,15 +263,18 @@ static void test_runnable(void **state)
     clv_plan_search *found = search(&how);
     how.runnable = true;
     clv_plan_search *runs = search(&how);
-    const clv_plan_candidate want = candidate_at(runs, 0), last = candidate_at(found, 2);
-    assert_int_equal(clv_plan_search_count(found), 3);
-    assert_false(candidate_at(found, 0).can_run);
-    assert_false(candidate_at(found, 1).can_run);
-    assert_true(last.can_run && clv_mesh_equal(last.mesh, want.mesh));
-    assert_string_equal(last.rules->name, want.rules->name);
-    assert_close(last.seconds, want.seconds, 1e-9);
-    for (int i = 0; i < clv_plan_search_count(runs); i++)
-        assert_true(candidate_at(runs, i).can_run && candidate_at(runs, i).bubble_share == 0);
+    const clv_plan_candidate want = candidate_at(runs, 0);
+    bool listed = false;
+    for (int i = 0; i < clv_plan_search_count(found); i++) {
+        const clv_plan_candidate c = candidate_at(found, i);
+        listed |= c.can_run;
+        assert_true(!c.can_run || c.seconds >= want.seconds * (1 - 1e-9));
+    }
+    assert_true(listed && clv_plan_search_count(found) <= 3);
+    for (int i = 0; i < clv_plan_search_count(runs); i++) {
+        const clv_plan_candidate c = candidate_at(runs, i);
+        assert_true(c.can_run && c.schedule != CLV_SCHEDULE_INTERLEAVED && axis_size(c.mesh, "context") == 1);
+    }
     clv_plan_search_free(runs);
     clv_plan_search_free(found);
 }
@@ -284,8 +296,9 @@ static void test_candidate(void **state)
             const clv_plan_candidate c = candidate_at(found, i);
             clv_plan_options o = base;
             clv_plan_estimate e = {.size = sizeof e};
-            assert_true(!c.can_run && c.virtual_stages == v && clv_mesh_equal(c.mesh, &mesh));
+            assert_true(c.can_run == (v == 1) && c.virtual_stages == v && clv_mesh_equal(c.mesh, &mesh));
             o.accumulate = c.accumulate;
+            o.no_sync = c.no_sync;
             o.compile.recompute = c.recompute;
             o.compile.reshard_after_forward = c.reshard_after_forward;
             must(clv_plan_estimate_step(&e,
@@ -382,13 +395,11 @@ static void test_refused(void **state)
     (void)state;
     clv_mesh mesh;
     clv_plan_options base = base_of(write_model("deep", 4, 0), 16, 256);
-    refuses(&(clv_plan_search_options){.base = &base, .devices = 4, .runnable = true, .virtual_stages = 2}, CLV_EINVAL,
-            "schedule and virtual_stages are of stages");
     refuses(&(clv_plan_search_options){.base = &base, .devices = 8, .memory_limit = 1e5}, CLV_ELIMIT,
             "nothing fits 97.7 KiB a rank on 8 devices; the least is ");
     must(clv_mesh_parse(&mesh, "pipe=4,data=2", &err), &err);
     base.mesh = &mesh;
-    refuses(&(clv_plan_search_options){.base = &base, .runnable = true}, CLV_EINVAL, "planned, not run");
+    refuses(&(clv_plan_search_options){.base = &base, .every_layout = true}, CLV_EINVAL, "of what is estimated");
     refuses(&(clv_plan_search_options){.base = &base, .memory_limit = 1e5}, CLV_ELIMIT, "; the least is ");
     refuses(&(clv_plan_search_options){.base = &base, .virtual_stages = 5}, CLV_EINVAL,
             "4 layers on 4 stages: no schedule default with 5 virtual stages; valid: at most 1");

@@ -1,5 +1,5 @@
 /** @file plan_search.h - searches meshes, rules and options for a number of devices, priced by the programs that would
- * run, or by estimates of what is planned, not run.
+ * run, or by estimates.
  *
  *   clv_plan_options base = {.size = sizeof base, .model = "llama-70b", .batch = 512, .seq = 8192, .dtype = CLV_BF16};
  *   base.compile.machine = machine;
@@ -23,8 +23,9 @@
  * microbatches from four and five; the ranked candidates, and those of the front that need more than nine tenths of
  * the limit, are then compiled with all layers.
  *
- * For a model's training step meshes with stages, context and experts are searched, too, priced by
- * clv_plan_estimate_step: `can_run` is false of them, and `runnable` leaves them out. Pipe, context (up to 64), expert
+ * For a model's training step meshes with stages, context and experts are searched, too, by estimates; what is listed
+ * is then priced as clv_plan_estimate_step does: `can_run` is false of what is not priced by its program, and
+ * `runnable` leaves it out. Pipe, context (up to 64), expert
  * and model are any divisors of the devices with rules of ZeRO-1 and FSDP (with SP); schedules are 1F1B, interleaved
  * and ZB-H1. Of stages fewer microbatches are taken to be faster up to some number, and slower from there on. Layouts
  * that cannot be among the reported ones by a lower bound of their seconds are not priced. The best one that runs is
@@ -65,7 +66,7 @@ typedef struct clv_plan_search_options {
     bool exhaustive;      /**< price every candidate */
     bool keep_recompute;  /**< do not search base->compile.recompute, though it be the default */
     bool keep_reshard_after_forward; /**< likewise */
-    bool runnable;                   /**< search what clv_plan_compile makes alone, not what is planned, not run */
+    bool runnable;                   /**< search what clv_plan_compile makes alone, not estimates */
     clv_plan_schedule schedule;      /**< of all meshes with stages; DEFAULT: each but GPipe */
     int64_t virtual_stages;          /**< likewise; 0: each number */
 } clv_plan_search_options;
@@ -79,7 +80,7 @@ typedef struct clv_plan_candidate {
     int64_t accumulate; /**< microbatches; at least 1 */
     clv_recompute recompute;
     clv_reshard_after_forward reshard_after_forward;
-    bool can_run; /**< false: planned, not run (cleave/plan_estimate.h); then the rules have a name alone */
+    bool can_run; /**< false: estimated (cleave/plan_estimate.h); then the rules have a name alone */
     clv_plan_schedule schedule; /**< of stages; DEFAULT: there are none */
     int64_t virtual_stages;     /**< at least 1 */
     bool fits;                  /**< memory and, if there is a limit, latency */
@@ -93,6 +94,7 @@ typedef struct clv_plan_candidate {
     const char *why;     /**< why it is not first, by the part of the seconds that grew most against the first, with
                           its bubble and memory: "11 % slower: +6.2 s weight gathers, network; memory -2.1 GiB"; "" for
                           the first */
+    bool no_sync;        /**< as in clv_plan_options: of stages gradients are reduced once a step */
 } clv_plan_candidate;
 
 /** Searches. Free with clv_plan_search_free.
@@ -132,7 +134,7 @@ CLV_EXPERIMENTAL double clv_plan_search_memory_limit(const clv_plan_search *sear
  *
  *    { "mesh": "data=8,model=8", "rules": [["batch", "data"], ...], "optimizer": ["data"],
  *      "accumulate": 64, "recompute": "full", "reshard_after_forward": "all",
- *      "hosts": 8, "ranks_per_host": 8 } @{ */
+ *      "hosts": 8, "ranks_per_host": 8, "schedule": "zero-bubble", "no_sync": true } @{ */
 
 /** A mesh with rules and options. */
 typedef struct clv_saved_plan {
@@ -144,6 +146,8 @@ typedef struct clv_saved_plan {
     clv_recompute recompute;
     clv_reshard_after_forward reshard_after_forward;
     int64_t hosts, ranks_per_host; /**< that the mesh is for, as of clv_machine_with_hosts; 0: any */
+    clv_plan_schedule schedule;    /**< of stages, one that runs */
+    bool no_sync;
 } clv_saved_plan;
 
 /** Writes a file, which is replaced.

@@ -332,7 +332,8 @@ CLV_API clv_status clv_program_instruction(const clv_program *program, int i, cl
 typedef struct clv_prediction {
     size_t size;              /**< set by the caller: sizeof the struct, or 0 */
     double seconds;           /**< of a run */
-    double communication;     /**< seconds of that in collectives, or waiting for them */
+    double communication;     /**< seconds of that in collectives, or waiting for them; of pipeline stages without
+                                   clv_prediction_parts.waits */
     double flops;             /**< of matmuls and attention, recomputation included; maximum over ranks */
     double utilisation;       /**< hardware flops utilisation (HFU): `flops` at the machine's peak, over `seconds` */
     double memory_bytes;      /**< memory that a rank may use on the machine; clv_program_memory is what it needs */
@@ -345,7 +346,8 @@ typedef struct clv_prediction {
  *  @return CLV_EINVAL for an invalid size */
 CLV_API clv_status clv_program_predict(const clv_program *program, const clv_machine *machine, clv_prediction *out,
                                        clv_error *err);
-/** Where the predicted time of a run goes: `ops` and `communication` add up to clv_prediction.seconds. */
+/** Where the predicted time of a run goes: `ops`, `communication` and `waits` add up to clv_prediction.seconds. With
+ *  pipeline stages it is that of the busiest one. */
 typedef struct clv_prediction_parts {
     size_t size;                             /**< set by the caller: sizeof the struct; 0: its first version */
     double ops[CLV_PART_COUNT];              /**< seconds of ops, slices and masks, by clv_model_part */
@@ -354,6 +356,8 @@ typedef struct clv_prediction_parts {
     double overlapped[CLV_PURPOSE_COUNT];    /**< seconds of collectives overlapped with ops */
     double bytes[CLV_PURPOSE_COUNT];         /**< of collectives: the sums of clv_collective.bytes */
     int64_t collectives[CLV_PURPOSE_COUNT];  /**< their number, without slices and masks */
+    double waits;  /**< seconds that the stage waits for others: the bubble, with sends that nothing hides */
+    int64_t stage; /**< from 0 */
 } clv_prediction_parts;
 /** Predicts where the time of a run goes in *out. machine NULL: the default machine (machine.h).
  *  @return CLV_EINVAL for an invalid size */

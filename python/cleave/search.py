@@ -17,7 +17,7 @@ from .rules import Rules
 class Search:
     """Ranked layouts, and the front of time and memory. In ``candidates`` and ``front`` each is a dict; its mesh,
     rules, batch, accumulate, recompute and reshard_after_forward are arguments of :func:`plan`, unless "can_run" is
-    False: these are planned, not run (stages with "schedule" and "virtual_stages", context)."""
+    False: these are estimated (stages with "schedule" and "virtual_stages", context)."""
 
     def __init__(self, found: Any) -> None:
         #: Of each layout the candidate with the most tokens/s that fits, best first; "why": what it lost by.
@@ -38,7 +38,7 @@ class Search:
         c = self.candidates[candidate]
         if not c["can_run"]:
             runs = [i for i, other in enumerate(self.candidates) if other["can_run"]]
-            raise ValueError(f"save: candidate {candidate} is planned, not run; valid: {runs or 'none of these'}")
+            raise ValueError(f"save: candidate {candidate} is estimated; valid: {runs or 'none of these'}")
         kept = _c.options(
             "clv_saved_plan", {name: c[name] for name in ("accumulate", "recompute", "reshard_after_forward")}, "save"
         )
@@ -81,7 +81,7 @@ def plan_search(
     devices, or hosts times ranks_per_host (else the machine's); mesh and rules (a preset) restrict the search, and so
     do accumulate, recompute and reshard_after_forward. memory_limit: bytes of a rank (the machine's). latency_limit: of
     prefill and decode, seconds of a step within which the batch is searched for the most tokens/s. most: ranked layouts
-    (10). exhaustive: price every candidate. runnable: leave out what is planned, not run. Further arguments are those
+    (10). exhaustive: price every candidate. runnable: leave out what is estimated. Further arguments are those
     of :func:`plan`.
     """
     found, machine, adapters = (None if mesh is None else as_mesh(mesh)), as_machine(hardware), _c.lora(lora)

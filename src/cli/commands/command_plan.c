@@ -82,6 +82,8 @@ static void add_prediction(clv_table *t, const clv_plan_report *r)
     clv_table_seconds(t, "seconds", p->seconds);
     clv_table_real(t, "tokens_per_s", (double)clv_plan_tokens(&r->option->plan) / p->seconds);
     clv_table_fraction(t, "comm_share", p->seconds > 0 ? p->communication / p->seconds : 0);
+    if (r->parts.waits > 0)
+        clv_table_seconds(t, "bubble_seconds", r->parts.waits);
     clv_table_seconds(t, "overlapped_seconds", p->overlapped);
     clv_table_fraction(t, "overlapped_share", clv_overlapped_fraction(p->overlapped, p->communication));
     clv_table_count(t, "flops_per_rank", p->flops);
@@ -96,7 +98,9 @@ static void add_prediction(clv_table *t, const clv_plan_report *r)
 
 static void add_estimate(clv_table *t, const clv_plan_estimate *e)
 {
-    clv_table_begin_object(t, "planned_not_run");
+    clv_table_begin_object(t, e->compiled ? "pipeline" : e->can_run ? "estimated" : "planned_not_run");
+    if (e->compiled)
+        clv_table_bool(t, "extrapolated", e->extrapolated);
     if (e->experts) {
         clv_table_int(t, "experts", e->experts);
         clv_table_count(t, "active_parameters", (double)e->active_parameters);
@@ -105,10 +109,10 @@ static void add_estimate(clv_table *t, const clv_plan_estimate *e)
     clv_table_text(t, "schedule", clv_plan_schedule_name(e->schedule));
     clv_table_int(t, "virtual_stages", e->virtual_stages);
     clv_table_int(t, "microbatches", e->microbatches);
-    clv_table_int(t, "layers", e->layers);
+    if (!e->compiled)
+        clv_table_int(t, "layers", e->layers);
     clv_table_real(t, "in_flight", e->in_flight);
     clv_table_int(t, "memory_stage", e->memory_stage);
-    clv_table_seconds(t, "bubble_seconds", e->bubble);
     clv_table_fraction(t, "bubble_share", e->bubble / e->predicted.seconds);
     clv_table_seconds(t, "send_seconds", e->send);
     clv_table_text(t, "context_exchange", clv_context_exchange_name(e->exchange));
@@ -183,7 +187,16 @@ static void note_idle_ranks(const clv_plan_option *o, const char *command)
             (long long)(ranks * (o->plan.accumulate > 1 ? o->plan.accumulate : 1)));
 }
 
-/* Of a program, or of what is planned, not run. */
+/* Stages that have one microbatch take turns. */
+static void note_turns(const clv_plan_estimate *e, const char *command)
+{
+    if (e->compiled && e->microbatches == 1)
+        clv_log(
+            "%s: note: %lld stages take turns with one microbatch; valid for all at work: --accumulate %lld or more",
+            command, (long long)e->stages, (long long)e->stages);
+}
+
+/* Of a program, or of what is not compiled here. */
 static clv_status report(clv_invocation *run, const plan_args *a, const clv_program *program,
                          const clv_plan_estimate *estimate, clv_error *err)
 {
@@ -200,6 +213,8 @@ static clv_status report(clv_invocation *run, const plan_args *a, const clv_prog
         run->code = check_limit(a, &r.memory, run->name);
     if (status == CLV_OK && program)
         note_idle_ranks(&a->plan, run->name);
+    if (status == CLV_OK && estimate)
+        note_turns(estimate, run->name);
     clv_plan_report_free(&r);
     return status;
 }
@@ -265,7 +280,7 @@ static clv_status plan(clv_invocation *run, plan_args *a, clv_error *err)
     return status;
 }
 
-/* Whether no program of this library can say what the step costs, or options of stages were given. */
+/* Whether clv_plan_estimate_step is to price the step: of stages it compiles less than all where that takes long. */
 static bool is_estimated(const plan_args *a)
 {
     clv_mesh mesh;

@@ -236,7 +236,8 @@ clv_status command_train(clv_invocation *run, clv_error *err)
         return CLV_OK;
     a.options = options;
     a.n_options = sizeof options / sizeof options[0];
-    clv_mesh_option_apply_rules_file(&a.model.mesh, &a.model.options.compile, &a.optimizer.update.accumulate);
+    clv_mesh_option_apply_rules_file(&a.model.mesh, &a.model.options.compile, &a.optimizer.update.accumulate,
+                                     &a.optimizer.update.no_sync);
     CLV_TRY(check_options(&a, err));
     choose_parallelism(&a);
     set_workload(&a);

@@ -71,15 +71,20 @@ void clv_mesh_option_read_rules_file(clv_mesh_option *o)
     o->text = o->file_mesh;
 }
 
-void clv_mesh_option_apply_rules_file(clv_mesh_option *o, clv_compile_options *compile, int64_t *accumulate)
+void clv_mesh_option_apply_rules_file(clv_mesh_option *o, clv_compile_options *compile, int64_t *accumulate,
+                                      bool *no_sync)
 {
     clv_mesh_option_read_rules_file(o);
     if (!o->given.recompute)
         compile->recompute = o->saved.recompute;
     if (!o->given.reshard_after_forward)
         compile->reshard_after_forward = o->saved.reshard_after_forward;
+    if (compile->schedule == CLV_SCHEDULE_DEFAULT)
+        compile->schedule = o->saved.schedule;
     if (accumulate && !o->given.accumulate && o->saved.accumulate > 1)
         *accumulate = o->saved.accumulate;
+    if (no_sync && *accumulate > 1)
+        *no_sync = *no_sync || o->saved.no_sync;
 }
 
 bool clv_mesh_option_is_auto(const clv_mesh_option *o)

@@ -68,7 +68,8 @@ clv_status clv_mesh_option_parse(clv_mesh *out, const char *text, clv_error *err
 void clv_mesh_option_read_rules_file(clv_mesh_option *option);
 /* Sets the options of a training step that --rules FILE has and the command line has not; before or after
  * clv_mesh_option_resolve. accumulate NULL: not an option of the command. */
-void clv_mesh_option_apply_rules_file(clv_mesh_option *option, clv_compile_options *compile, int64_t *accumulate);
+void clv_mesh_option_apply_rules_file(clv_mesh_option *option, clv_compile_options *compile, int64_t *accumulate,
+                                      bool *no_sync);
 /* Fills option->mesh alone. */
 clv_status clv_mesh_option_read_mesh(clv_mesh_option *option, clv_error *err);
 /* Fills option->mesh (of --mesh, or model=N of -tp N) and option->axis_rules; with --rules auto option->found. */

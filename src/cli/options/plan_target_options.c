@@ -18,7 +18,8 @@ static void apply_file(clv_plan_option *o)
     clv_plan_options *plan = &o->plan;
     bool trains = plan->model && (plan->mode == CLV_PLAN_MODE_DEFAULT || plan->mode == CLV_PLAN_MODE_TRAIN);
     if (trains || plan->mode == CLV_PLAN_MODE_GRAD)
-        clv_mesh_option_apply_rules_file(&o->mesh, &plan->compile, trains ? &plan->accumulate : NULL);
+        clv_mesh_option_apply_rules_file(&o->mesh, &plan->compile, trains ? &plan->accumulate : NULL,
+                                         trains ? &plan->no_sync : NULL);
 }
 
 /* ---- --import ---- */

@@ -25,7 +25,7 @@ int64_t clv_plan_change_ranks(const clv_plan_change *change);
 typedef struct clv_plan_report {
     const clv_plan_option *option;
     const clv_program *program;        /* NULL: of an estimate */
-    const clv_plan_estimate *estimate; /* planned, not run; NULL: of a program */
+    const clv_plan_estimate *estimate; /* of stages, context, experts; NULL: of a program */
     clv_model_info model;              /* of a block its sizes alone, 0 for those that it does not have */
     clv_machine_info machine;
     clv_memory memory;
@@ -50,7 +50,7 @@ typedef struct clv_plan_report {
 clv_status clv_plan_report_make(clv_plan_report *out, const clv_plan_option *option, const clv_program *program,
                                 int64_t memory_limit, bool singles, clv_error *err);
 void clv_plan_report_free(clv_plan_report *report);
-/* The same of what is planned, not run; both are borrowed. */
+/* The same of an estimate; both are borrowed. */
 clv_status clv_plan_report_make_from_estimate(clv_plan_report *out, const clv_plan_option *option,
                                               const clv_plan_estimate *estimate, int64_t memory_limit, clv_error *err);
 

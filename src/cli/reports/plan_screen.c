@@ -176,18 +176,22 @@ static void put_mesh(screen *s, const clv_plan_report *r)
     end_line(s, 2);
 }
 
-/* What is not compiled; of it virtual stages and some families of experts do not run. */
-static void put_estimate(screen *s, const clv_plan_estimate *e)
+/* Stages that run, or what is not compiled; --software has its own line. */
+static void put_estimate(screen *s, const clv_plan_report *r)
 {
-    const bool runs = !e->experts && e->schedule != CLV_SCHEDULE_INTERLEAVED;
-    put(s, "%s", runs ? "estimated" : "planned, not run");
+    const clv_plan_estimate *e = r->estimate;
+    const bool estimated = e->can_run || r->machine.software[0];
+    put(s, "%s", e->compiled ? "pipeline" : estimated ? "estimated" : "planned, not run");
     if (e->stages > 1)
-        put(s, ": %lld stages, %s, %lld microbatches", (long long)e->stages, clv_plan_schedule_name(e->schedule),
-            (long long)e->microbatches);
-    put_size(s, "experts", e->experts);
+        put(s, ": %lld stages, %s, %lld microbatch%s", (long long)e->stages, clv_plan_schedule_name(e->schedule),
+            (long long)e->microbatches, e->microbatches == 1 ? "" : "es");
+    if (!e->compiled)
+        put_size(s, "experts", e->experts);
     put_size(s, "virtual stages", e->virtual_stages > 1 ? e->virtual_stages : 0);
     if (e->exchange)
         put(s, "%s context by %s", e->stages > 1 ? "," : ":", clv_context_exchange_name(e->exchange));
+    if (e->extrapolated)
+        put(s, ", by programs of fewer");
     end_line(s, 2);
 }
 
@@ -376,8 +380,7 @@ static int collect_time(section *of, const clv_prediction_parts *parts, const cl
     bool taken[CLV_PURPOSE_COUNT] = {false};
     for (int p = 0; p < CLV_PART_COUNT; p++)
         add_row(of, (row){.label = names[p], .amount = parts->ops[p]});
-    if (estimate)
-        add_row(of, (row){.label = "pipeline bubble", .amount = estimate->bubble});
+    add_row(of, (row){.label = "pipeline bubble", .amount = parts->waits});
     int n = of->n;
     for (int k = 0; k < CLV_PURPOSE_COUNT; k++) {
         int most = -1;
@@ -478,7 +481,7 @@ void clv_plan_screen_print(const clv_plan_report *r)
     put_step(&s, r);
     put_mesh(&s, r);
     if (r->estimate)
-        put_estimate(&s, r->estimate);
+        put_estimate(&s, r);
     /* beside rows: two titles, three empty lines, the changes, the last line */
     int rows = LINES - s.lines - 2 - 3 - (r->n_first > 0 ? r->n_first : 1) - needs_several(r) - 1;
     int most = rows - parts - memory_rows(r);

@@ -16,12 +16,15 @@ void clv_plan_candidate_add_options(clv_table *t, const clv_plan_candidate *c, b
         clv_table_text(t, "reshard_after_forward", clv_reshard_after_forward_name(c->reshard_after_forward));
         clv_table_text(t, "schedule", c->schedule ? clv_plan_schedule_name(c->schedule) : "none");
         clv_table_int(t, "virtual_stages", c->virtual_stages > 1 ? c->virtual_stages : 1);
+        clv_table_bool(t, "no_sync", c->no_sync);
         return;
     }
     if (searched_batch)
         n += (size_t)snprintf(text + n, size - n, " --batch %lld", (long long)c->batch);
     if (c->accumulate > 1 || c->schedule) /* with stages the default is another one */
         n += (size_t)snprintf(text + n, size - n, " --accumulate %lld", (long long)c->accumulate);
+    if (c->no_sync && c->can_run)
+        n += (size_t)snprintf(text + n, size - n, " --no-sync");
     if (c->recompute)
         n += (size_t)snprintf(text + n, size - n, " --recompute %s", clv_recompute_name(c->recompute));
     if (c->reshard_after_forward)

@@ -94,7 +94,7 @@ static void add_notes(clv_table *t, const clv_plan_option *o, bool planned)
     if (!o->hardware)
         clv_table_text(t, "note", "on the default machine: only ratios mean something; --hardware NAME has figures");
     if (planned)
-        clv_table_text(t, "runs", "no: estimated; --runnable leaves these out");
+        clv_table_text(t, "runs", "estimated: not priced by its program; --runnable leaves these out");
 }
 
 /* How candidates are listed. */
@@ -129,7 +129,7 @@ static void add_candidate(clv_table *t, const clv_plan_candidate *c, const listi
     if (list->json)
         clv_table_bool(t, "can_run", c->can_run);
     else if (list->planned)
-        clv_table_text(t, "runs", c->can_run ? "yes" : "no");
+        clv_table_text(t, "runs", c->can_run ? "yes" : "estimated");
     if (ranked)
         c->front ? clv_table_int(t, "front", c->front) : clv_table_null(t, "front");
     if (list->price > 0)
@@ -231,19 +231,21 @@ static clv_status save(const clv_plan_search *found, const clv_plan_option *o, c
     clv_plan_candidate c = {.size = sizeof c};
     int at;
     if (!find_runnable(&c, &at, found))
-        return clv_fail(err, CLV_EUNSUPPORTED,
-                        "--save %s: all that fits has stages or context, which are estimated; a saved mesh has neither",
-                        path);
+        return clv_fail(err, CLV_EUNSUPPORTED, "--save %s: nothing that fits runs; a saved mesh does", path);
     if (at > 0)
-        clv_log("note: %s has the best that runs, number %d of the list: those before are estimated", path, at + 1);
-    const clv_saved_plan plan = {.size = sizeof plan,
-                                 .mesh = *c.mesh,
-                                 .rules = *c.rules,
-                                 .accumulate = c.accumulate,
-                                 .recompute = c.recompute,
-                                 .reshard_after_forward = c.reshard_after_forward,
-                                 .hosts = o->hosts,
-                                 .ranks_per_host = o->ranks_per_host};
+        clv_log("note: %s has the best that runs, number %d of the list: those before do not", path, at + 1);
+    clv_saved_plan plan = {.size = sizeof plan,
+                           .mesh = *c.mesh,
+                           .rules = *c.rules,
+                           .accumulate = c.accumulate,
+                           .recompute = c.recompute,
+                           .reshard_after_forward = c.reshard_after_forward,
+                           .hosts = o->hosts,
+                           .ranks_per_host = o->ranks_per_host,
+                           .schedule = c.schedule,
+                           .no_sync = c.no_sync};
+    if (c.virtual_stages > 1)
+        CLV_TRY(clv_axis_rules_set_stages(&plan.rules, &plan.mesh, (int)c.virtual_stages, NULL, 0, err));
     if (access(path, F_OK) == 0)
         clv_log("note: %s is replaced", path);
     return clv_saved_plan_write(&plan, path, err);

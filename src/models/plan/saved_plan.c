@@ -63,6 +63,10 @@ clv_status clv_saved_plan_write(const clv_saved_plan *plan, const char *path, cl
         json_object_set_new(document, "hosts", json_integer(p.hosts));
     if (document && p.ranks_per_host > 0)
         json_object_set_new(document, "ranks_per_host", json_integer(p.ranks_per_host));
+    if (document && p.schedule)
+        json_object_set_new(document, "schedule", json_string(clv_plan_schedule_name(p.schedule)));
+    if (document && p.no_sync)
+        json_object_set_new(document, "no_sync", json_true());
     if (document && p.rules.n_optimizer > 0)
         json_object_set_new(document, "optimizer", axes_json(p.rules.optimizer, p.rules.n_optimizer, &p.mesh));
     if (document && p.rules.virtual_stages > 1)
@@ -96,6 +100,18 @@ static clv_status read_reshard(clv_saved_plan *plan, const json_t *document, con
                     name);
 }
 
+static clv_status read_schedule(clv_saved_plan *plan, const json_t *document, const char *where, clv_error *err)
+{
+    const char *name = clv_plan_schedule_name(CLV_SCHEDULE_DEFAULT);
+    CLV_TRY(clv_json_get_string(&name, document, "schedule", CLV_JSON_OPTIONAL, where, err));
+    for (clv_plan_schedule s = CLV_SCHEDULE_DEFAULT; s <= CLV_SCHEDULE_ZERO_BUBBLE; s++)
+        if (strcmp(name, clv_plan_schedule_name(s)) == 0) {
+            plan->schedule = s;
+            return CLV_OK;
+        }
+    return clv_fail(err, CLV_EFORMAT, "%s: \"schedule\" is \"%.64s\"; valid: gpipe, 1f1b, interleaved, zero-bubble", where, name);
+}
+
 static clv_status read_keys(clv_saved_plan *plan, const json_t *document, const char *where, clv_error *err)
 {
     const char *mesh = NULL, *recompute = clv_recompute_name(CLV_RECOMPUTE_NONE);
@@ -106,6 +122,8 @@ static clv_status read_keys(clv_saved_plan *plan, const json_t *document, const 
                              err));
     CLV_TRY(clv_json_get_string(&recompute, document, "recompute", CLV_JSON_OPTIONAL, where, err));
     CLV_TRY(read_reshard(plan, document, where, err));
+    CLV_TRY(read_schedule(plan, document, where, err));
+    CLV_TRY(clv_json_get_bool(&plan->no_sync, document, "no_sync", CLV_JSON_OPTIONAL, where, err));
     CLV_TRY(clv_json_get_int(&plan->hosts, document, "hosts", CLV_JSON_OPTIONAL, 0, CLV_PLAN_MAX_RANKS, where, err));
     CLV_TRY(clv_json_get_int(&plan->ranks_per_host, document, "ranks_per_host", CLV_JSON_OPTIONAL, 0,
                              CLV_PLAN_MAX_RANKS, where, err));

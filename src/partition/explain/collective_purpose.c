@@ -116,14 +116,9 @@ static bool is_of_weights(const reshard_context *it)
            (why->need == CLV_NEEDED_BY_STATE && is_weight(it->p->graph, why->state, 0));
 }
 
-/* Whether the value is what experts have at their places, or the step moves along axes alone that split the experts of
- * a weight. */
-static bool is_of_experts(const reshard_context *it)
+uint32_t clv_explain_find_expert_axes(const clv_partitioner *p)
 {
-    const clv_partitioner *p = it->p;
-    uint32_t split = 0, moved = 0;
-    if (has_dim(p, it->value, experts))
-        return true;
+    uint32_t split = 0;
     for (int v = 1; v < p->graph->n_values; v++) {
         const clv_available_layouts *weight = &p->available[v];
         if (p->graph->values[v].source != CLV_FROM_STATE || weight->n == 0)
@@ -134,9 +129,17 @@ static bool is_of_experts(const reshard_context *it)
                 for (int a = layout->begin[d]; a < layout->begin[d + 1]; a++)
                     split |= 1u << layout->axes[a].axis;
     }
+    return split;
+}
+
+/* Whether the value is what experts have at their places, or the step moves along axes alone that split the experts of
+ * a weight. */
+static bool is_of_experts(const reshard_context *it)
+{
+    uint32_t moved = 0;
     for (int a = 0; a < it->step->n_axes; a++)
         moved |= 1u << it->step->axes[a].axis;
-    return moved != 0 && (moved & ~split) == 0;
+    return has_dim(it->p, it->value, experts) || (moved != 0 && (moved & ~it->p->expert_axes) == 0);
 }
 
 /* Whether it moves along axes alone over which no weight and no head is kept: they split positions for attention's

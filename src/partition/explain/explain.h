@@ -32,6 +32,8 @@ clv_status clv_explain_step(clv_reshard_explanation *out, const clv_partitioner 
 
 /* ---- collective_purpose.c ---- */
 
+/* Bit a: mesh axis a splits the experts of a weight. Of graph inputs, which are made and named. */
+uint32_t clv_explain_find_expert_axes(const clv_partitioner *p);
 /* What a step of a reshard is for. */
 clv_collective_purpose clv_explain_collective_purpose(const clv_partitioner *p, const clv_reshard_reason *why,
                                                       const clv_reshard_step *step, int value);

@@ -213,6 +213,7 @@ clv_status clv_partition_choose_strategies(clv_partitioner *p, clv_error *err)
     for (int v = 1; v < graph->n_values; v++)
         if (graph->values[v].source != CLV_FROM_OP)
             CLV_TRY(add_graph_input(p, v, err));
+    p->expert_axes = clv_explain_find_expert_axes(p);
     for (int o = 0; o < graph->n_ops; o++) {
         const clv_op *op = &graph->ops[o];
         if (!p->live_op[o])

@@ -79,7 +79,6 @@ typedef struct flight {
 typedef struct running_time {
     clv_prediction all;
     clv_prediction_parts parts;
-    double waits;         /* seconds of waiting for other stages */
     double rank_at_peak;  /* seconds of a rank's flops (maximum) at the peak rate */
     double model_at_peak; /* of the model's flops on a single rank */
 } running_time;
@@ -87,14 +86,13 @@ typedef struct running_time {
 /* Waits for a collective in flight. */
 static void wait_for_flight(running_time *t, const flight *f)
 {
+    const bool sends = f->step->step->kind == CLV_STEP_SEND;
     double wait = fmax(0, f->seconds - (t->all.seconds - f->began));
     t->all.seconds += wait;
-    t->all.communication += wait;
+    t->all.communication += sends ? 0 : wait;
     t->all.overlapped += fmax(0, f->seconds - wait);
-    t->parts.communication[f->step->purpose] += wait;
+    *(sends ? &t->parts.waits : &t->parts.communication[f->step->purpose]) += wait;
     t->parts.overlapped[f->step->purpose] += fmax(0, f->seconds - wait);
-    if (f->step->step->kind == CLV_STEP_SEND)
-        t->waits += wait;
 }
 
 /* Waits for the collectives that complete at instruction i. t: [stages] */
@@ -205,16 +203,28 @@ static clv_status add_up_stages(running_time *t, const clv_program *program, con
     return CLV_OK;
 }
 
-/* Of pipeline stages the slowest, with the flops of all. */
+static double busy_seconds(const running_time *t)
+{
+    return t->all.seconds - t->parts.waits;
+}
+
+/* Of pipeline stages the busiest, until the last one ends, with the flops of all. */
 static clv_status add_up(running_time *t, const clv_program *program, const clv_cost_model *model, clv_error *err)
 {
     running_time stages[CLV_MAX_STAGES] = {0};
     const int n = clv_program_stage_count(program);
     CLV_TRY(add_up_stages(stages, program, model, err));
+    double last = 0;
     *t = stages[0];
-    for (int s = 1; s < n; s++)
-        if (stages[s].all.seconds > t->all.seconds)
-            *t = stages[s];
+    for (int s = 0; s < n; s++) {
+        last = fmax(last, stages[s].all.seconds);
+        if (busy_seconds(&stages[s]) <= busy_seconds(t))
+            continue;
+        *t = stages[s];
+        t->parts.stage = s;
+    }
+    t->parts.waits += last - t->all.seconds;
+    t->all.seconds = last;
     t->all.flops = t->all.model_flops = t->rank_at_peak = t->model_at_peak = 0;
     for (int s = 0; s < n; s++) {
         t->all.flops = fmax(t->all.flops, stages[s].all.flops);
@@ -244,7 +254,7 @@ clv_status clv_program_stage(const clv_program *program, const clv_machine *mach
     CLV_TRY(add_up_stages(stages, program, &model, err));
     for (int s = 0; s < n; s++)
         last = fmax(last, stages[s].all.seconds);
-    clv_stage_info info = {.seconds = last, .busy_seconds = stages[stage].all.seconds - stages[stage].waits};
+    clv_stage_info info = {.seconds = last, .busy_seconds = busy_seconds(&stages[stage])};
     for (int i = 0; i < program->n_instructions; i++) {
         const clv_instruction *instruction = &program->instructions[i];
         const bool sends = !instruction->op && instruction->step->kind == CLV_STEP_SEND;

@@ -19,6 +19,7 @@
 #include "models/plan/axes/moe_cost.h"
 #include "models/plan/axes/pipeline.h"
 #include "models/plan/axes/stage_cost.h"
+#include "models/plan/axes/stage_programs.h"
 #include "nn/axis_rules.h"
 #include "program/program.h"
 
@@ -364,7 +365,8 @@ static void add_oversubscription(clv_plan_estimate *out, const estimate *e)
     clv_cost_model stage;
     clv_cost_model_make(&stage, &e->mesh.stage, e->links.machine);
     const double factor = e->links.oversubscription / stage.oversubscription;
-    double *const seconds[] = {&out->predicted.seconds,
+    double *const seconds[] = {&out->parts.waits,
+                               &out->predicted.seconds,
                                &out->predicted.communication,
                                &out->predicted.overlapped,
                                &out->bubble,
@@ -396,8 +398,10 @@ static clv_status add_time(clv_plan_estimate *out, const estimate *e, clv_error 
             slowest = s;
     }
     out->bubble = clv_pipeline_bubble(&e->pipeline, time);
+    out->parts.waits = out->bubble;
     out->time_stage = slowest;
     free(time);
+    out->parts.stage = slowest;
     add_step(out, e, slowest);
     add_oversubscription(out, e);
     add_utilisation(out, e);
@@ -467,10 +471,32 @@ static void add_memory(clv_plan_estimate *out, const estimate *e)
 
 /* ---- the call ---- */
 
+/* Whether programs have the model's layers; those of experts only as this library runs them. */
+static bool has_programs(const clv_moe_config *moe, const clv_machine *machine)
+{
+    return !moe->family || (moe->runs && !clv_machine_or_default(machine)->software[0]);
+}
+
+/* A stage's mesh with the axis expert apart from data, as programs have it. */
+static clv_mesh with_expert_axis(const clv_mesh_parts *parts)
+{
+    clv_mesh mesh = {0};
+    for (int a = 0; a < parts->stage.n_axes; a++) {
+        clv_axis axis = parts->stage.axis[a];
+        const bool data = strcmp(axis.name, "data") == 0;
+        axis.size /= data ? parts->expert : 1;
+        if (axis.size > 1)
+            mesh.axis[mesh.n_axes++] = axis;
+        if (data && parts->expert > 1)
+            mesh.axis[mesh.n_axes++] = (clv_axis){.name = "expert", .size = parts->expert};
+    }
+    return mesh;
+}
+
 static clv_status read_cost(estimate *e, clv_error *err)
 {
     clv_moe_cost cost;
-    if (!e->moe.family)
+    if (has_programs(&e->moe, e->plan.compile.machine))
         return clv_stage_cost_compute(&e->cost, &e->plan, err);
     CLV_TRY(clv_moe_cost_compute(&cost, &e->moe, &e->mesh, &e->plan, err));
     e->cost = cost.stage;
@@ -491,6 +517,8 @@ static clv_status read_stages(estimate *e, clv_error *err)
                         e->model.family);
     CLV_TRY(set_batch(e, err));
     CLV_TRY(set_pipeline(e, err));
+    if (e->moe.family && has_programs(&e->moe, e->plan.compile.machine))
+        e->mesh.stage = with_expert_axis(&e->mesh);
     CLV_TRY(clv_axis_rules_preset(&e->rules, e->how.rules, &e->mesh.stage, err));
     clv_cost_model_make(&e->links, e->plan.mesh, e->plan.compile.machine);
     e->plan.mesh = &e->mesh.stage;
@@ -530,36 +558,85 @@ bool clv_plan_needs_estimate(const clv_mesh *mesh, const char *model, bool other
            (has_experts(&config, model) && (other_software || !config.runs));
 }
 
-/* By the program that would run. */
-static clv_status estimate_program(clv_plan_estimate *out, estimate *e, clv_error *err)
+/* ---- what runs ---- */
+
+static int64_t axis_size(const clv_mesh *mesh, const char *name)
 {
-    const clv_machine *machine = e->plan.compile.machine;
-    CLV_TRY(read_model(e, err));
+    const int axis = clv_mesh_find_axis_or_negative(mesh, name, (int)strlen(name));
+    return axis < 0 ? 1 : mesh->axis[axis].size;
+}
+
+bool clv_mesh_of_model_runs(const clv_mesh *mesh, const char *model, int64_t layers, const clv_machine *machine)
+{
+    clv_moe_config moe = {0};
+    const int64_t stages = axis_size(mesh, "pipe");
+    const bool estimated = stages > 1 || axis_size(mesh, "context") > 1;
+    (void)has_experts(&moe, model);
+    return stages <= CLV_MAX_STAGES && stages <= layers && has_programs(&moe, machine) &&
+           !(estimated && clv_machine_or_default(machine)->software[0]);
+}
+
+/* Whether clv_plan_compile makes the program that is asked for; fills *info then. */
+static bool runs(const estimate *e, clv_model_info *info)
+{
+    clv_model *model;
+    const clv_model_options options = {.size = sizeof options, .config_only = true};
+    const int64_t stages = axis_size(e->plan.mesh, "pipe"), v = e->how.virtual_stages > 1 ? e->how.virtual_stages : 1;
+    const bool of_stages = stages > 1 || (e->how.schedule == CLV_SCHEDULE_DEFAULT && v == 1);
+    *info = (clv_model_info){.size = sizeof *info};
+    if (!of_stages || (e->how.schedule == CLV_SCHEDULE_INTERLEAVED && v == 1) || e->how.offload_layers ||
+        clv_model_open(&model, e->plan.model, &options, NULL) != CLV_OK)
+        return false;
+    const bool known = clv_model_get_info(model, info, NULL) == CLV_OK;
+    clv_model_close(model);
+    return known && stages * v <= info->layers &&
+           clv_mesh_of_model_runs(e->plan.mesh, e->plan.model, info->layers, e->plan.compile.machine);
+}
+
+static int64_t active_parameters(const clv_model_info *info, const char *model)
+{
+    clv_moe_config moe = {0};
+    return has_experts(&moe, model) ? clv_moe_active_parameters(&moe) : info->parameters;
+}
+
+/* By the program that would run. */
+static clv_status price_program(clv_plan_estimate *out, estimate *e, const clv_model_info *info, clv_error *err)
+{
+    clv_program_price price;
     const clv_mesh mesh = clv_mesh_without_axes_of_one_rank(e->plan.mesh);
-    clv_program *program;
+    const int64_t stages = axis_size(&mesh, "pipe");
+    const int64_t v = e->how.virtual_stages > 1 ? e->how.virtual_stages : 1;
     CLV_TRY(clv_axis_rules_preset(&e->rules, e->how.rules, &mesh, err));
+    if (v > 1)
+        CLV_TRY(clv_axis_rules_set_stages(&e->rules, &mesh, (int)v, NULL, 0, err));
     e->plan.mesh = &mesh;
     e->plan.rules = &e->rules;
-    CLV_TRY(clv_plan_compile(&program, &e->plan, err));
+    e->plan.compile.schedule = e->how.schedule ? e->how.schedule : e->plan.compile.schedule;
+    CLV_TRY(clv_program_price_compute(&price, &e->plan, stages, info->layers, err));
+    e->pipeline = (clv_pipeline){.schedule = e->plan.compile.schedule ? e->plan.compile.schedule
+                                             : v > 1                  ? CLV_SCHEDULE_INTERLEAVED
+                                                                      : CLV_SCHEDULE_1F1B,
+                                 .stages = stages,
+                                 .virtual_stages = v,
+                                 .microbatches = e->plan.accumulate > 1 ? e->plan.accumulate : 1};
     *out = (clv_plan_estimate){.can_run = true,
-                               .model = e->model,
-                               .active_parameters = e->model.parameters,
-                               .stages = 1,
-                               .virtual_stages = 1,
-                               .microbatches = e->plan.accumulate > 1 ? e->plan.accumulate : 1,
-                               .layers = e->model.layers,
-                               .in_flight = 1,
-                               .predicted.size = sizeof out->predicted,
-                               .parts.size = sizeof out->parts,
-                               .memory.size = sizeof out->memory};
-    clv_status status = clv_program_predict(program, machine, &out->predicted, err);
-    if (status == CLV_OK)
-        status = clv_program_predict_parts(program, machine, &out->parts, err);
-    if (status == CLV_OK)
-        status = clv_program_memory_on(program, machine, &out->memory, err);
-    out->memory.peak = NULL; /* the program's */
-    clv_program_free(program);
-    return status;
+                               .compiled = true,
+                               .model = *info,
+                               .active_parameters = active_parameters(info, e->plan.model),
+                               .experts = info->experts,
+                               .stages = stages,
+                               .virtual_stages = v,
+                               .microbatches = e->pipeline.microbatches,
+                               .schedule = stages > 1 ? e->pipeline.schedule : CLV_SCHEDULE_DEFAULT,
+                               .time_stage = price.parts.stage,
+                               .in_flight = clv_pipeline_in_flight(&e->pipeline, price.memory_stage),
+                               .memory_stage = price.memory_stage,
+                               .bubble = price.parts.waits,
+                               .predicted = price.predicted,
+                               .parts = price.parts,
+                               .memory = price.memory,
+                               .extrapolated = !price.whole};
+    return CLV_OK;
 }
 
 /* The options as given, checked. */
@@ -581,16 +658,17 @@ clv_status clv_plan_estimate_step(clv_plan_estimate *out, const clv_plan_estimat
     static const char call[] = "clv_plan_estimate_step";
     estimate e = {0};
     clv_plan_estimate result = {.predicted.size = sizeof result.predicted};
-    clv_moe_config config = {0};
+    clv_model_info info;
     CLV_TRY(clv_require(out && options, call, "out and options", err));
     CLV_TRY(read_options(&e, options, call, err));
-    const bool asks = e.how.schedule != CLV_SCHEDULE_DEFAULT || e.how.virtual_stages > 1 || e.how.offload_layers;
-    const bool other_software = e.plan.compile.machine && e.plan.compile.machine->software[0];
-    if (asks || has_experts(&config, e.plan.model) || clv_plan_needs_estimate(e.plan.mesh, NULL, other_software)) {
+    const bool can_run = runs(&e, &info);
+    if (can_run && clv_virtual_stages_are_compiled(e.how.virtual_stages, axis_size(e.plan.mesh, "pipe"),
+                                                   e.plan.accumulate, info.layers)) {
+        CLV_TRY(price_program(&result, &e, &info, err));
+    } else {
         CLV_TRY(read_stages(&e, err));
         CLV_TRY(price_stages(&result, &e, err));
-    } else {
-        CLV_TRY(estimate_program(&result, &e, err));
+        result.can_run = can_run;
     }
     return clv_struct_copy_out(out, sizeof result, sizeof result, &result, call, err);
 }

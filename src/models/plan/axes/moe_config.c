@@ -25,7 +25,7 @@ static const moe_family families[] = {
     {"qwen2_moe", "num_experts", "moe_intermediate_size", false, false, true},
     {"qwen3_moe", "num_experts", "moe_intermediate_size", false, true, true},
     {"gpt_oss", "num_local_experts", "intermediate_size", false, false, false},
-    {"deepseek_v3", "n_routed_experts", "moe_intermediate_size", true, false, false},
+    {"deepseek_v3", "n_routed_experts", "moe_intermediate_size", true, false, true},
     {"kimi_k2", "n_routed_experts", "moe_intermediate_size", true, false, false},
 };
 enum { FAMILIES = sizeof families / sizeof *families };
@@ -95,6 +95,11 @@ static clv_status read_object(clv_moe_config *c, const json_t *o, const char *wh
     const moe_family *family = type ? find_family(type) : NULL;
     if (!family)
         return CLV_OK;
+    const bool renamed =
+        family->runs && !family->latent && !json_object_get(o, family->experts); /* as its family reads it */
+    const char *experts = !renamed                                      ? family->experts
+                          : strcmp(family->experts, "num_experts") == 0 ? "num_local_experts"
+                                                                        : "num_experts";
     const clv_config_size sizes[] = {
         {"hidden_size", &c->hidden, CLV_MAX_WIDTH, CLV_JSON_REQUIRED},
         {"num_hidden_layers", &c->layers, CLV_MAX_LAYERS, CLV_JSON_REQUIRED},
@@ -103,7 +108,7 @@ static clv_status read_object(clv_moe_config *c, const json_t *o, const char *wh
         {"intermediate_size", &c->ffn, CLV_MAX_WIDTH, CLV_JSON_REQUIRED},
         {"vocab_size", &c->vocab, CLV_MAX_VOCAB, CLV_JSON_REQUIRED},
         {"max_position_embeddings", &c->max_positions, CLV_MAX_POSITIONS, CLV_JSON_REQUIRED},
-        {family->experts, &c->experts, MOST_EXPERTS, CLV_JSON_REQUIRED},
+        {experts, &c->experts, MOST_EXPERTS, CLV_JSON_REQUIRED},
         {"num_experts_per_tok", &c->top_k, MOST_EXPERTS, CLV_JSON_REQUIRED},
         {family->expert_ffn, &c->expert_ffn, CLV_MAX_WIDTH, CLV_JSON_REQUIRED}};
     c->family = family->name;

@@ -1,7 +1,7 @@
 /* moe_config.h - reads config.json of a mixture of experts, as transformers writes it, and counts its parameters.
  *
  * mixtral, qwen2_moe, qwen3_moe, gpt_oss: grouped-query attention; deepseek_v3, kimi_k2: multi-head latent attention
- * (DeepSeek-AI 2024, arXiv:2412.19437), dense first layers, shared experts. The first three run, too
+ * (DeepSeek-AI 2024, arXiv:2412.19437), dense first layers, shared experts. All but gpt_oss and kimi_k2 run
  * (models/families).
  */
 #ifndef CLEAVE_MODELS_PLAN_AXES_MOE_CONFIG_H

@@ -1,8 +1,8 @@
 /* moe_cost.c - prices layers with experts: programs of one rank, state, and what goes between ranks.
  *
- * Experts are on the ranks of the axis expert; each of its ranks has equally many, and every expert gets equally many
- * tokens. A token goes once to each rank that has experts of it, and its results come back summed, as DeepEP does
- * (deepseek-ai/DeepEP); over the network once to each host. A machine that dispatches copies sends one to each expert,
+ * Experts are on the ranks of the axis expert; each of its ranks has equally many, up to one, and every expert gets
+ * equally many tokens. A token goes once to each rank that has experts of it, and its results come back summed, as
+ * DeepEP does (deepseek-ai/DeepEP); over the network once to each host. A machine that dispatches copies sends one to each expert,
  * as Megatron's dispatcher alltoall does. Copies of an expert are on the ranks of data, context and
  * model; the rest of a layer is split by model, and copied over data, context and expert.
  */
@@ -147,11 +147,16 @@ static void add_model_axis(clv_figures *layer, const moe_cost *m)
     layer->at[CLV_FIGURE_COLLECTIVES + CLV_PURPOSE_SEQUENCE_PARALLEL] += n > 1 ? 5 * splits : 0;
 }
 
+/* Experts of the rank that has most of them. */
+static int64_t most_experts(const clv_moe_config *c, const clv_mesh_parts *mesh)
+{
+    return (c->experts + mesh->expert - 1) / mesh->expert;
+}
+
 /* Products of experts start one after the other: up and down, each forward and twice backward. */
 static void add_starts(clv_figures *layer, const moe_cost *m, double sparse)
 {
-    const double more = (double)(m->c->experts / m->mesh->expert - 1),
-                 seconds = sparse * more * m->machine->instruction_s;
+    const double more = (double)(most_experts(m->c, m->mesh) - 1), seconds = sparse * more * m->machine->instruction_s;
     layer->at[CLV_FIGURE_SECONDS] += 6 * seconds;
     layer->at[CLV_FIGURE_FORWARD] += 2 * seconds;
     layer->at[CLV_FIGURE_OPS + CLV_PART_FEED_FORWARD] += 6 * seconds;
@@ -243,7 +248,7 @@ static void add_layer_state(clv_stage_cost *out, const moe_cost *m)
     const double dense =
         (sparse * (double)clv_moe_common_parameters(c) + (1 - sparse) * (double)clv_moe_dense_parameters(c)) /
         (double)mesh->model;
-    const double experts = sparse * (double)(clv_moe_expert_parameters(c) * (c->experts / mesh->expert));
+    const double experts = sparse * (double)(clv_moe_expert_parameters(c) * most_experts(c, mesh));
     add_state(&out->layer_step, &out->layer_micro, m, dense, mesh->data * mesh->context * mesh->expert, mesh->model);
     add_state(&out->layer_step, &out->layer_micro, m, experts, mesh->data * mesh->context * mesh->model,
               mesh->expert * mesh->model);
@@ -261,8 +266,8 @@ static void add_head_state(clv_stage_cost *out, const moe_cost *m)
 
 static clv_status check(const clv_moe_config *c, const clv_mesh_parts *mesh, const clv_plan_options *o, clv_error *err)
 {
-    if (mesh->expert > c->experts || c->experts % mesh->expert != 0)
-        return clv_fail(err, CLV_EINVAL, "expert %lld does not divide the experts, %lld", (long long)mesh->expert,
+    if (mesh->expert > c->experts)
+        return clv_fail(err, CLV_EINVAL, "expert %lld; valid: 1 to %lld, the experts", (long long)mesh->expert,
                         (long long)c->experts);
     if (mesh->model > c->heads || mesh->model > 64)
         return clv_fail(err, CLV_EINVAL, "model %lld; valid: 1 to %lld, the heads", (long long)mesh->model,

@@ -214,7 +214,7 @@ void clv_moe_layer_build(clv_graph *graph, const clv_moe_config *c, const clv_mo
                  .part = tokens % rank->model == 0 ? tokens / rank->model : tokens,
                  .heads = (c->heads + rank->model - 1) / rank->model,
                  .model = rank->model,
-                 .experts = c->experts / rank->expert};
+                 .experts = (c->experts + rank->expert - 1) / rank->expert};
     b.kv_heads = c->kv_heads > rank->model ? c->kv_heads / rank->model : 1;
     b.rows = (b.part * c->top_k + b.experts - 1) / b.experts;
     const int64_t shape[] = {b.part, c->hidden};

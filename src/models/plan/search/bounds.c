@@ -68,7 +68,10 @@ static double reached_by_programs(clv_searched_layout *const *order, int n)
 {
     double least = (double)INFINITY;
     for (int i = 0; i < n; i++)
-        least = order[i]->at.planned ? least : fmin(least, best_seconds(order[i]));
+        if (order[i]->best_runs >= 0) {
+            const clv_search_candidate *c = &order[i]->item[order[i]->best_runs];
+            least = fmin(least, c->price.seconds / (double)c->batch);
+        }
     return least;
 }
 

@@ -38,6 +38,8 @@ clv_plan_options clv_search_options_of(const clv_plan_search *s, const clv_searc
     o.rules = &s->layouts[c->layout].at.rules;
     o.batch = c->batch;
     o.accumulate = c->accumulate;
+    o.no_sync = c->no_sync;
+    o.compile.schedule = c->schedule;
     o.compile.recompute = v->recompute;
     o.compile.reshard_after_forward = v->reshard;
     return o;
@@ -45,10 +47,14 @@ clv_plan_options clv_search_options_of(const clv_plan_search *s, const clv_searc
 
 void clv_search_find_best(const clv_plan_search *s, clv_searched_layout *l)
 {
-    l->best = -1;
-    for (int i = 0; i < l->n; i++)
-        if (l->item[i].fits && (l->best < 0 || clv_search_compare(s, &l->item[i], &l->item[l->best]) < 0))
+    l->best = l->best_runs = -1;
+    for (int i = 0; i < l->n; i++) {
+        const clv_search_candidate *c = &l->item[i];
+        if (c->fits && (l->best < 0 || clv_search_compare(s, c, &l->item[l->best]) < 0))
             l->best = i;
+        if (c->fits && c->runs && (l->best_runs < 0 || clv_search_compare(s, c, &l->item[l->best_runs]) < 0))
+            l->best_runs = i;
+    }
 }
 
 clv_search_candidate *clv_search_least_memory(const clv_searched_layout *l)
@@ -89,6 +95,8 @@ int clv_search_price(clv_plan_search *s, clv_searched_layout *l, int v, int amou
     clv_search_candidate c = {.layout = (int)(l - s->layouts),
                               .variant = v,
                               .amount = amount,
+                              .runs = true,
+                              .no_sync = s->base.no_sync,
                               .batch = s->latency_limit > 0 ? l->sizes[amount] : s->space.batch,
                               .accumulate = s->latency_limit > 0 ? 1 : l->sizes[amount]};
     const clv_plan_options o = clv_search_options_of(s, &c);

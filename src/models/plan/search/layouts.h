@@ -8,8 +8,9 @@
 
 typedef struct clv_plan_search_layout {
     clv_mesh mesh;
-    clv_axis_rules rules; /* of a planned one the name alone */
+    clv_axis_rules rules; /* of one that does not run the name alone */
     int64_t rows;         /* ranks that the batch is split over */
+    bool runs;            /* by a schedule that runs */
     bool planned;         /* priced by clv_estimate_price; the next ones are of these */
     int64_t stages, context, expert, model;
     double state; /* bytes of a rank's parameters and optimizer at least */
@@ -23,6 +24,7 @@ typedef struct clv_plan_search_space {
     double parameters;      /* of the model; 0: a block */
     const char *rules;      /* a preset; NULL: each */
     bool programs, planned; /* which kinds are searched */
+    bool runnable;          /* of planned ones those that run alone */
     bool both_axis_orders;  /* ranks are on several hosts */
     bool trains, generates;
 } clv_plan_search_space;

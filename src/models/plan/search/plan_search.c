@@ -72,7 +72,7 @@ static clv_status describe(clv_plan_candidate *out, const clv_plan_search *s, co
                                      .accumulate = c->accumulate,
                                      .recompute = s->variants[c->variant].recompute,
                                      .reshard_after_forward = s->variants[c->variant].reshard,
-                                     .can_run = !l->at.planned,
+                                     .can_run = c->runs,
                                      .schedule = c->schedule,
                                      .virtual_stages = c->virtual_stages > 1 ? c->virtual_stages : 1,
                                      .fits = c->fits,
@@ -83,7 +83,8 @@ static clv_status describe(clv_plan_candidate *out, const clv_plan_search *s, co
                                      .mfu = c->price.model_seconds / c->price.seconds,
                                      .comm_share = c->price.communication / c->price.seconds,
                                      .bubble_share = c->price.part[CLV_TIME_BUBBLE] / c->price.seconds,
-                                     .why = c->why};
+                                     .why = c->why,
+                                     .no_sync = c->no_sync};
     return clv_struct_copy_out(out, sizeof info, sizeof info, &info, call, err);
 }
 

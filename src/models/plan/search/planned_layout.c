@@ -9,15 +9,43 @@
 
 #include "base/error.h"
 #include "models/plan/axes/estimate.h"
+#include "models/plan/axes/stage_programs.h"
 #include "models/plan/search/search.h"
 
+enum { CHEAP = 64 }; /* layers times microbatches of a program that takes no longer to compile than an estimate */
+
 /* ---- schedules ---- */
+
+/* Parts keep their shares of what is not the bubble. */
+clv_status clv_search_refine_planned(const clv_plan_search *s, clv_search_candidate *c)
+{
+    const clv_searched_layout *l = &s->layouts[c->layout];
+    clv_plan_options o = clv_search_options_of(s, c);
+    clv_axis_rules rules = l->at.rules;
+    clv_program_price p;
+    clv_price *price = &c->price;
+    if (c->virtual_stages > 1)
+        CLV_TRY(clv_axis_rules_set_stages(&rules, &l->at.mesh, (int)c->virtual_stages, NULL, 0, NULL));
+    o.rules = &rules;
+    CLV_TRY(clv_program_price_compute(&p, &o, l->at.stages, s->space.shape.layers, NULL));
+    const double busy = price->seconds - price->part[CLV_TIME_BUBBLE];
+    for (int i = 0; i < CLV_TIME_COUNT; i++)
+        price->part[i] *= busy > 0 ? (p.predicted.seconds - p.parts.waits) / busy : 0;
+    price->part[CLV_TIME_BUBBLE] = p.parts.waits;
+    price->memory = (double)p.memory.total;
+    price->seconds = p.predicted.seconds;
+    price->communication = p.predicted.communication;
+    price->overlapped = p.predicted.overlapped;
+    price->model_seconds = p.predicted.model_utilisation * p.predicted.seconds;
+    return CLV_OK;
+}
 
 static clv_status read_estimate(clv_estimate **out, const clv_plan_search *s, const clv_searched_layout *l,
                                 const clv_search_candidate *c, clv_error *err)
 {
     clv_plan_options o = clv_search_options_of(s, c);
     o.rules = NULL;
+    o.compile.schedule = CLV_SCHEDULE_DEFAULT;
     return clv_estimate_new(
         out, &(clv_plan_estimate_options){.plan = &o, .rules = l->at.rules.name[0] ? l->at.rules.name : NULL}, err);
 }
@@ -32,6 +60,11 @@ static void price_schedule(clv_search_candidate *c, const clv_plan_search *s, co
     clv_estimate_parts(&c->price, from, &priced);
     c->schedule = priced.schedule;
     c->virtual_stages = priced.virtual_stages;
+    c->runs = s->layouts[c->layout].at.runs &&
+              clv_virtual_stages_are_compiled(virtual_stages, s->layouts[c->layout].at.stages, c->accumulate,
+                                              s->space.shape.layers);
+    c->whole =
+        !c->runs || (s->space.shape.layers * c->accumulate <= CHEAP && clv_search_refine_planned(s, c) == CLV_OK);
     c->fits = clv_search_fits(s, c);
 }
 
@@ -42,8 +75,8 @@ static void price_schedules(clv_plan_search *s, clv_searched_layout *l, int vari
                               .amount = amount,
                               .batch = s->space.batch,
                               .accumulate = l->sizes[amount],
-                              .whole = true},
-                         best = {0}, least = {0};
+                              .no_sync = l->sizes[amount] > 1 && (s->base.no_sync || l->at.stages > 1)},
+                         best = {0}, runs = {0}, least = {0};
     clv_plan_schedule schedule;
     int64_t virtual_stages;
     clv_estimate *from;
@@ -55,29 +88,44 @@ static void price_schedules(clv_plan_search *s, clv_searched_layout *l, int vari
         c.price.seconds = 0;
         if (clv_search_has_schedule(s, schedule, virtual_stages))
             price_schedule(&c, s, from, schedule, virtual_stages);
-        if (c.price.seconds <= 0)
+        if (c.price.seconds <= 0 || (s->space.runnable && !c.runs))
             continue;
         if (s->exhaustive)
             clv_search_add(l, &c);
-        if (c.fits && (!best.whole || clv_search_compare(s, &c, &best) < 0))
+        if (c.fits && (!best.batch || clv_search_compare(s, &c, &best) < 0))
             best = c;
-        if (!least.whole || c.price.memory < least.price.memory)
+        if (c.fits && c.runs && (!runs.batch || clv_search_compare(s, &c, &runs) < 0))
+            runs = c;
+        if (!least.batch || c.price.memory < least.price.memory)
             least = c;
     }
     clv_estimate_free(from);
-    if (!least.whole)
+    if (!least.batch)
         l->status =
             clv_fail(&l->err, CLV_EINVAL,
                      "%lld layers on %lld stages: no schedule %s with %lld virtual stages; valid: at most %lld",
                      (long long)s->space.shape.layers, (long long)l->at.stages, clv_plan_schedule_name(s->schedule),
                      (long long)s->virtual_stages, (long long)((s->space.shape.layers + 2) / l->at.stages));
-    if (best.whole && !s->exhaustive)
+    if (s->exhaustive)
+        return;
+    if (best.batch)
         clv_search_add(l, &best);
-    if (least.whole && !s->exhaustive && (!best.whole || least.price.memory < best.price.memory))
+    clv_search_find_best(s, l);
+    if (runs.batch && !best.runs && (l->best_runs < 0 || clv_search_compare(s, &runs, &l->item[l->best_runs]) < 0))
+        clv_search_add(l, &runs);
+    if (least.batch && (!best.batch || least.price.memory < best.price.memory))
         clv_search_add(l, &least);
 }
 
 /* ---- a layout ---- */
+
+static bool is_priced(const clv_searched_layout *l, int variant, int amount)
+{
+    bool priced = false;
+    for (int i = 0; i < l->n; i++)
+        priced |= l->item[i].variant == variant && l->item[i].amount == amount;
+    return priced;
+}
 
 void clv_search_planned_least(clv_plan_search *s, clv_searched_layout *l)
 {
@@ -114,6 +162,7 @@ void clv_search_planned_layout(clv_plan_search *s, clv_searched_layout *l)
         clv_search_find_best(s, l);
         if (l->best >= 0 && clv_search_best_of(l)->price.seconds / (double)s->space.batch <= bound)
             break;
-        price_schedules(s, l, pair / l->n_sizes, pair % l->n_sizes);
+        if (!is_priced(l, pair / l->n_sizes, pair % l->n_sizes))
+            price_schedules(s, l, pair / l->n_sizes, pair % l->n_sizes);
     }
 }

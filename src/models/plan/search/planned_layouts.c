@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "models/plan/axes/estimate.h"
 #include "models/plan/axes/mesh_parts.h"
 #include "models/plan/search/layouts.h"
 
@@ -46,6 +47,7 @@ static double state_of(const clv_plan_search_space *space, const sizes *s, const
 static clv_status add_rules(clv_layout_list *list, const clv_plan_search_space *space, const sizes *s,
                             const char *rules, clv_error *err)
 {
+    const clv_plan_options *base = space->base;
     clv_plan_search_layout layout = {.mesh = mesh_of(s),
                                      .rows = s->data * s->expert,
                                      .planned = true,
@@ -54,7 +56,11 @@ static clv_status add_rules(clv_layout_list *list, const clv_plan_search_space *
                                      .expert = s->expert,
                                      .model = s->model,
                                      .state = state_of(space, s, rules)};
-    snprintf(layout.rules.name, sizeof layout.rules.name, "%s", rules);
+    layout.runs = clv_mesh_of_model_runs(&layout.mesh, base->model, space->shape.layers, base->compile.machine) &&
+                  clv_axis_rules_preset(&layout.rules, rules[0] ? rules : NULL, &layout.mesh, NULL) == CLV_OK;
+    snprintf(layout.rules.name, sizeof layout.rules.name, "%s", rules); /* "": none was asked for */
+    if (space->runnable && !layout.runs)
+        return CLV_OK;
     return clv_layout_list_append(list, &layout, err);
 }
 

@@ -15,7 +15,8 @@ static void refine_one(clv_plan_search *s, void *arg, int i)
     if (c->whole)
         return;
     c->whole = true;
-    if (clv_price_refine(&c->price, &o, &s->space.shape, NULL) != CLV_OK)
+    if ((s->layouts[c->layout].at.planned ? clv_search_refine_planned(s, c)
+                                          : clv_price_refine(&c->price, &o, &s->space.shape, NULL)) != CLV_OK)
         c->price.memory = (double)INFINITY;
     c->fits = clv_search_fits(s, c);
 }
@@ -41,7 +42,7 @@ static void refine(clv_plan_search *s, void *arg, int i)
         return;
     refine_one(s, arg, i);
     if (!c->fits && !s->exhaustive && s->latency_limit == 0)
-        clv_search_microbatches(s, l); /* c may have moved */
+        (l->at.planned ? clv_search_planned_layout : clv_search_microbatches)(s, l); /* c may have moved */
     clv_search_find_best(s, l);
 }
 
@@ -57,22 +58,37 @@ static void sort(const clv_plan_search *s, clv_search_candidate **list, int n)
     }
 }
 
+/* Adds the best one that runs, of layouts whose best does not, if the list has none. */
+static void add_runnable(clv_plan_search *s)
+{
+    clv_search_candidate *best = NULL;
+    for (int i = 0; i < s->n_ranked; i++)
+        if (s->ranked[i]->runs)
+            return;
+    for (int i = 0; i < s->n_layouts; i++) {
+        clv_searched_layout *l = &s->layouts[i];
+        if (l->best_runs >= 0 && (!best || clv_search_compare(s, &l->item[l->best_runs], best) < 0))
+            best = &l->item[l->best_runs];
+    }
+    if (best)
+        s->ranked[s->n_ranked++] = best;
+}
+
 /* Of a sorted list those that are reported: of a mesh only its better order; and the best one that runs. */
 static void keep_ranked(clv_plan_search *s)
 {
     int kept = 0;
-    bool runs = false;
-    for (int i = 0; i < s->n_ranked && (kept < s->most || !runs); i++) {
+    for (int i = 0; i < s->n_ranked && kept < s->most; i++) {
         const clv_searched_layout *l = &s->layouts[s->ranked[i]->layout];
         int k = 0;
         while (k < kept && !clv_search_is_reordered(&s->layouts[s->ranked[k]->layout], l))
             k++;
-        if (k < kept || (kept >= s->most && l->at.planned))
+        if (k < kept)
             continue;
-        runs |= !l->at.planned;
         s->ranked[kept++] = s->ranked[i];
     }
     s->n_ranked = kept;
+    add_runnable(s);
 }
 
 /* Of a layout in which nothing fits: the candidate that needs the least memory is priced with all layers. */

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/hardware/resource_limits.h"
+#include "models/plan/axes/estimate.h"
 #include "models/plan/axes/moe_config.h"
 #include "models/plan/search/search.h"
 #include "program/cost/cost_model.h"
@@ -71,15 +72,17 @@ static clv_status set_model(clv_plan_search *s, const clv_plan_search_options *o
         CLV_TRY(clv_moe_config_read(&moe, b->model, err));
     space->experts = moe.experts;
     space->programs = !needed;
-    space->planned = space->trains && b->model && !o->runnable && !o->every_layout && (needed || !b->mesh);
-    if (needed && !space->planned)
-        return clv_fail(err, CLV_EINVAL,
-                        "no program runs this model or mesh: it is planned, not run; valid: a training step of a model,"
-                        " without `runnable` and `every_layout`");
+    space->planned = space->trains && b->model && !o->every_layout && (needed || !b->mesh);
+    space->runnable = o->runnable;
     if (!moe.family || moe.runs)
         CLV_TRY(clv_price_shape_compute(&space->shape, b, err));
     else
         space->shape = (clv_price_shape){.layers = moe.layers + moe.mtp_layers, .heads = moe.heads};
+    const bool runs = !b->mesh || clv_mesh_of_model_runs(b->mesh, b->model, space->shape.layers, b->compile.machine);
+    if (needed && (!space->planned || (o->runnable && (!runs || (moe.family && !moe.runs)))))
+        return clv_fail(err, CLV_EINVAL,
+                        "a search of stages, or of what is estimated; valid: a training step of a model, without"
+                        " `every_layout`, and without `runnable` where nothing runs");
     space->parameters = moe.family ? (double)clv_moe_parameters(&moe) : (double)space->shape.parameters;
     return CLV_OK;
 }
@@ -150,9 +153,9 @@ clv_status clv_search_list_layouts(clv_plan_search *s, clv_error *err)
     int n;
     CLV_TRY(clv_plan_search_space_list(&found, &n, &s->space, err));
     s->layouts = calloc((size_t)n, sizeof *s->layouts);
-    s->ranked = calloc((size_t)n, sizeof(clv_search_candidate *));
+    s->ranked = calloc((size_t)n + 1, sizeof(clv_search_candidate *));
     for (int i = 0; s->layouts && i < n; i++) {
-        s->layouts[i] = (clv_searched_layout){.at = found[i], .best = -1};
+        s->layouts[i] = (clv_searched_layout){.at = found[i], .best = -1, .best_runs = -1};
         set_sizes(s, &s->layouts[i]);
     }
     free(found);

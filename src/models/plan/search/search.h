@@ -22,10 +22,12 @@ typedef struct clv_search_candidate {
     int layout;
     int variant, amount; /* indices into the search's variants and the layout's sizes */
     int64_t batch, accumulate;
+    bool no_sync;
     clv_plan_schedule schedule; /* of stages; as the next one */
     int64_t virtual_stages;
     clv_price price;
-    bool whole; /* priced with all layers */
+    bool runs;  /* clv_plan_compile makes its program */
+    bool whole; /* priced with all layers; of one that does not run by the estimate, which it has */
     bool fits;
     int front; /* place, from 1; 0: not on it */
     char why[CLV_SEARCH_REASON];
@@ -46,9 +48,10 @@ typedef struct clv_searched_layout {
     int64_t sizes[CLV_SEARCH_SIZES]; /* numbers of microbatches, ascending; with a latency limit: of sequences */
     int n, capacity;
     clv_search_candidate *item;
-    int best;     /* index of the candidate that is fastest and fits; -1: none */
-    double bound; /* seconds that its candidates take at least */
-    bool skipped; /* the other order of its mesh's axes is faster than that */
+    int best;      /* index of the candidate that is fastest and fits; -1: none */
+    int best_runs; /* of those that run */
+    double bound;  /* seconds that its candidates take at least */
+    bool skipped;  /* the other order of its mesh's axes is faster than that */
     clv_status status;
     clv_error err; /* the last failure */
 } clv_searched_layout;
@@ -94,7 +97,7 @@ int clv_search_compare(const clv_plan_search *search, const clv_search_candidate
 clv_plan_options clv_search_options_of(const clv_plan_search *search, const clv_search_candidate *c);
 /* Of a layout in which something fits. */
 const clv_search_candidate *clv_search_best_of(const clv_searched_layout *layout);
-/* Sets layout->best. */
+/* Sets layout->best and best_runs. */
 void clv_search_find_best(const clv_plan_search *search, clv_searched_layout *layout);
 /* Of a layout with candidates. */
 clv_search_candidate *clv_search_least_memory(const clv_searched_layout *layout);
@@ -119,6 +122,9 @@ void clv_search_one_layout(clv_plan_search *search, void *layouts, int i);
 void clv_search_planned_layout(clv_plan_search *search, clv_searched_layout *layout);
 /* Prices the options that need the least memory. */
 void clv_search_planned_least(clv_plan_search *search, clv_searched_layout *layout);
+/* Prices a candidate that runs by its program. */
+clv_status clv_search_refine_planned(const clv_plan_search *search, clv_search_candidate *c);
+
 /* ---- planned_bounds.c ---- */
 
 /* Sets the bounds of all planned layouts. */
