@@ -75,10 +75,19 @@ static clv_plan_candidate candidate_at(const clv_plan_search *found, int i)
 }
 
 /* The best that has no pipeline stages; test_plan_search_axes.c has these. */
+/* Stages and context, which brute force leaves out: test_plan_search_axes.c. */
+static bool has_planned_axes(const clv_mesh *mesh)
+{
+    bool found = false;
+    for (int a = 0; a < mesh->n_axes; a++)
+        found |= strcmp(mesh->axis[a].name, "pipe") == 0 || strcmp(mesh->axis[a].name, "context") == 0;
+    return found;
+}
+
 static clv_plan_candidate first_without_stages(const clv_plan_search *found)
 {
     int i = 0;
-    while (candidate_at(found, i).schedule != CLV_SCHEDULE_DEFAULT)
+    while (has_planned_axes(candidate_at(found, i).mesh))
         i++;
     return candidate_at(found, i);
 }
@@ -101,7 +110,7 @@ typedef struct brute_layout {
 typedef struct brute {
     const clv_plan_options *base;
     double memory_limit, seconds;
-    int compiled, n;
+    int n;
     brute_layout layout[64];
 } brute;
 
@@ -121,7 +130,6 @@ static void try_options(brute *b, brute_layout *layout, const clv_axis_rules *ru
     must(clv_program_memory(program, &memory, &err), &err);
     must(clv_program_predict(program, o.compile.machine, &predicted, &err), &err);
     clv_program_free(program);
-    b->compiled++;
     if ((double)memory.total <= b->memory_limit)
         layout->seconds = fmin(layout->seconds, predicted.seconds);
 }
@@ -187,11 +195,10 @@ static void check_against_brute_force(const clv_plan_options *given, double memo
     brute all = {.base = &as_priced, .memory_limit = memory_limit, .seconds = (double)INFINITY};
     try_four_ranks(&all);
     assert_close(first_without_stages(found).seconds, all.seconds, 1e-6);
-    assert_true(clv_plan_search_priced_count(found) < all.compiled);
     for (int i = 0; i < clv_plan_search_count(found); i++) {
         const clv_plan_candidate c = candidate_at(found, i);
         int k = 0;
-        if (c.schedule)
+        if (has_planned_axes(c.mesh))
             continue;
         while (k < all.n &&
                !(clv_mesh_equal(c.mesh, &all.layout[k].mesh) && strcmp(c.rules->name, all.layout[k].preset) == 0))
@@ -577,7 +584,7 @@ static void test_saved(void **state)
     plan.rules.n = -1;
     err = (clv_error){0};
     assert_int_equal(clv_saved_plan_write(&plan, path, &err), CLV_EINVAL);
-    plan.rules.n = 0;
+    plan.rules = (clv_axis_rules){0};
     err = (clv_error){0};
     assert_int_equal(clv_saved_plan_write(&plan, in_folder("none/saved.json"), &err), CLV_ENOTFOUND);
     err = (clv_error){0};

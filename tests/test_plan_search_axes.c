@@ -196,7 +196,7 @@ static void check_against_exhaustive(clv_plan_search_options *how, double *memor
     clv_plan_search *some = search(how);
     how->exhaustive = true;
     clv_plan_search *all = search(how);
-    assert_true(clv_plan_search_priced_count(some) < clv_plan_search_priced_count(all) / 2);
+    assert_true(10 * clv_plan_search_priced_count(some) < 6 * clv_plan_search_priced_count(all));
     assert_int_equal(clv_plan_search_count(some), clv_plan_search_count(all));
     for (int k = 0; k < clv_plan_search_count(all); k++)
         assert_close(candidate_at(some, k).seconds, candidate_at(all, k).seconds, 1e-6);
@@ -296,7 +296,7 @@ static void test_candidate(void **state)
             const clv_plan_candidate c = candidate_at(found, i);
             clv_plan_options o = base;
             clv_plan_estimate e = {.size = sizeof e};
-            assert_true(c.can_run == (v == 1) && c.virtual_stages == v && clv_mesh_equal(c.mesh, &mesh));
+            assert_true(c.can_run && c.virtual_stages == v && clv_mesh_equal(c.mesh, &mesh));
             o.accumulate = c.accumulate;
             o.no_sync = c.no_sync;
             o.compile.recompute = c.recompute;

@@ -14,6 +14,9 @@ from .mesh import Mesh, MeshLike, as_mesh
 from .rules import Rules
 
 
+_OPTIONS = ("accumulate", "recompute", "reshard_after_forward", "no_sync", "schedule")
+
+
 class Search:
     """Ranked layouts, and the front of time and memory. In ``candidates`` and ``front`` each is a dict; its mesh,
     rules, batch, accumulate, recompute and reshard_after_forward are arguments of :func:`plan`, unless "can_run" is
@@ -40,10 +43,13 @@ class Search:
             runs = [i for i, other in enumerate(self.candidates) if other["can_run"]]
             raise ValueError(f"save: candidate {candidate} is estimated; valid: {runs or 'none of these'}")
         kept = _c.options(
-            "clv_saved_plan", {name: c[name] for name in ("accumulate", "recompute", "reshard_after_forward")}, "save"
+            "clv_saved_plan", {name: c[name] for name in _OPTIONS if c[name] is not None}, "save"
         )
+        rules = Rules(c["mesh"], c["rules"])._rules
+        if c["virtual_stages"] > 1:
+            check(lib.clv_axis_rules_set_stages, rules, c["mesh"]._mesh, c["virtual_stages"], NULL, 0)
         kept.struct.mesh = c["mesh"]._mesh[0]
-        kept.struct.rules = Rules(c["mesh"], c["rules"])._rules[0]
+        kept.struct.rules = rules[0]
         check(lib.clv_saved_plan_write, kept.struct, c_str(path, "a path"))
 
     def __repr__(self) -> str:
@@ -56,6 +62,7 @@ def _options(c: Any) -> dict[str, Any]:
     return {
         "accumulate": int(c.accumulate), "recompute": py_str(lib.clv_recompute_name(c.recompute)),
         "reshard_after_forward": py_str(lib.clv_reshard_after_forward_name(c.reshard_after_forward)),
+        "no_sync": bool(c.no_sync), "schedule": _schedule(c),
     }  # fmt: skip
 
 
@@ -66,7 +73,7 @@ def _schedule(c: Any) -> str | None:
 def _candidate(at: Any, found: Any, i: int) -> dict[str, Any]:
     c = _c.filled("clv_plan_candidate", at, found, i)
     mesh = Mesh(print_to_string(lib.clv_mesh_print, c.mesh))
-    return {"mesh": mesh, "rules": py_str(c.rules.name), **_c.fields(c), **_options(c), "schedule": _schedule(c)}
+    return {"mesh": mesh, "rules": py_str(c.rules.name), **_c.fields(c), **_options(c)}
 
 
 def plan_search(
@@ -115,7 +122,7 @@ def plan_search(
 
 def read_plan(path: Any, mesh: MeshLike = None, *, hosts: bool = False) -> dict[str, Any]:
     """What ``plan --search --save`` or :meth:`Search.save` wrote, as arguments of :func:`plan`: mesh (or that given),
-    rules, accumulate, recompute and reshard_after_forward. hosts=True: with "hosts" and "ranks_per_host", for which it
+    rules, accumulate, recompute, reshard_after_forward, no_sync and schedule. hosts=True: with "hosts" and "ranks_per_host", for which it
     was saved (0: any), as arguments of :func:`plan_search`."""
     saved = ffi.new("clv_saved_plan *")
     saved.size = ffi.sizeof("clv_saved_plan")

@@ -74,7 +74,7 @@ static bool is_known_key(const char *key)
 {
     static const char *const keys[] = {
         "rules", "optimizer",      "mesh",           "accumulate", "recompute", "reshard_after_forward",
-        "hosts", "ranks_per_host", "virtual_stages", "stages"};
+        "hosts", "ranks_per_host", "schedule", "no_sync", "virtual_stages", "stages"};
     bool known = false;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         known = known || strcmp(key, keys[i]) == 0;
@@ -94,7 +94,7 @@ static clv_status parse_document(clv_axis_rules *rules, const json_t *document, 
         if (!is_known_key(key))
             return clv_fail(err, CLV_EFORMAT,
                             "%s: unknown key \"%s\"; valid: rules, optimizer, mesh, accumulate, recompute, "
-                            "reshard_after_forward, hosts, ranks_per_host, virtual_stages, stages",
+                            "reshard_after_forward, hosts, ranks_per_host, schedule, no_sync, virtual_stages, stages",
                             where, key);
     }
     if (!json_is_array(list))

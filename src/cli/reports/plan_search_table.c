@@ -233,7 +233,7 @@ static clv_status save(const clv_plan_search *found, const clv_plan_option *o, c
     if (!find_runnable(&c, &at, found))
         return clv_fail(err, CLV_EUNSUPPORTED, "--save %s: nothing that fits runs; a saved mesh does", path);
     if (at > 0)
-        clv_log("note: %s has the best that runs, number %d of the list: those before do not", path, at + 1);
+        clv_log("note: %s has the best that runs, number %d of the list: those before are estimated", path, at + 1);
     clv_saved_plan plan = {.size = sizeof plan,
                            .mesh = *c.mesh,
                            .rules = *c.rules,
