@@ -471,8 +471,7 @@ static void test_refused(void **state)
     expect_refused("context 512 does not divide", CLV_EINVAL, model, "pipe=2,context=512", CLV_SCHEDULE_INTERLEAVED, 0);
     expect_refused("valid: pipe first", CLV_EAXIS, model, "data=2,pipe=2", CLV_SCHEDULE_INTERLEAVED, 0);
     expect_refused("no axis 'X'", CLV_EAXIS, model, "pipe=2,X=2", CLV_SCHEDULE_INTERLEAVED, 0);
-    expect_refused("are neighbours", CLV_EAXIS, model, "pipe=2,data=2,model=2,context=2",
-                   CLV_SCHEDULE_INTERLEAVED, 0);
+    expect_refused("are neighbours", CLV_EAXIS, model, "pipe=2,data=2,model=2,context=2", CLV_SCHEDULE_INTERLEAVED, 0);
     expect_refused("for 8 data ranks", CLV_EINVAL, model, "pipe=2,data=8", CLV_SCHEDULE_INTERLEAVED, 0);
     assert_string_equal(clv_plan_schedule_name((clv_plan_schedule)99), "unknown");
     assert_string_equal(clv_context_exchange_name(CLV_CONTEXT_ALL_TO_ALL), "all-to-all");

@@ -318,21 +318,20 @@ static void test_candidate(void **state)
     }
 }
 
-/* Experts: as programs where the family runs, else by estimates. */
+/* Experts: as programs where the family runs. */
 static void test_experts(void **state)
 {
     (void)state;
     const clv_plan_options base = base_of(write_model("moe", 4, 8), 16, 256);
     clv_plan_search *found = search(&(clv_plan_search_options){.base = &base, .devices = 8, .most = 1000});
-    bool runs = false, planned = false;
+    bool runs = false;
     for (int i = 0; i < clv_plan_search_count(found); i++) {
         const clv_plan_candidate c = candidate_at(found, i);
         int axis;
         const bool expert = clv_mesh_find(&axis, c.mesh, "expert", NULL) == CLV_OK;
         runs |= expert && c.can_run;
-        planned |= expert && !c.can_run;
     }
-    assert_true(runs && planned);
+    assert_true(runs);
     clv_plan_search_free(found);
 }
 

@@ -67,13 +67,13 @@ typedef struct clv_plan_estimate {
     int64_t time_stage;            /**< the slowest stage, from 0 */
     double in_flight;              /**< microbatches whose activations the largest stage keeps */
     int64_t memory_stage;          /**< the largest stage, from 0 */
-    double bubble;            /**< seconds that the slowest stage waits for others, in `predicted.seconds`; compiled:
+    double bubble;              /**< seconds that the slowest stage waits for others, in `predicted.seconds`; compiled:
                                         with the messages that no op hides */
-    double send;              /**< seconds of messages between stages that no op hides, likewise; compiled: 0 */
-    double context;           /**< seconds of exchanges along the sequence that no op hides, likewise */
-    double expert;            /**< seconds of all-to-alls between experts that no op hides, likewise */
-    double offload;           /**< seconds of copies to the host's memory and back that no op hides, likewise */
-    clv_prediction predicted; /**< `communication` has send, context, expert and offload, not the bubble */
+    double send;                /**< seconds of messages between stages that no op hides, likewise; compiled: 0 */
+    double context;             /**< seconds of exchanges along the sequence that no op hides, likewise */
+    double expert;              /**< seconds of all-to-alls between experts that no op hides, likewise */
+    double offload;             /**< seconds of copies to the host's memory and back that no op hides, likewise */
+    clv_prediction predicted;   /**< `communication` has send, context, expert and offload, not the bubble */
     clv_prediction_parts parts; /**< they add up to the seconds less these; `waits` is the bubble */
     clv_memory memory;          /**< of the largest stage; peak is NULL */
     bool extrapolated; /**< compiled: from that program with fewer microbatches, as the whole takes long to compile */

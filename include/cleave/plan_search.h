@@ -80,7 +80,7 @@ typedef struct clv_plan_candidate {
     int64_t accumulate; /**< microbatches; at least 1 */
     clv_recompute recompute;
     clv_reshard_after_forward reshard_after_forward;
-    bool can_run; /**< false: estimated (cleave/plan_estimate.h); then the rules have a name alone */
+    bool can_run;               /**< false: estimated (cleave/plan_estimate.h); then the rules have a name alone */
     clv_plan_schedule schedule; /**< of stages; DEFAULT: there are none */
     int64_t virtual_stages;     /**< at least 1 */
     bool fits;                  /**< memory and, if there is a limit, latency */

@@ -122,8 +122,8 @@ def plan_search(
 
 def read_plan(path: Any, mesh: MeshLike = None, *, hosts: bool = False) -> dict[str, Any]:
     """What ``plan --search --save`` or :meth:`Search.save` wrote, as arguments of :func:`plan`: mesh (or that given),
-    rules, accumulate, recompute, reshard_after_forward, no_sync and schedule. hosts=True: with "hosts" and "ranks_per_host", for which it
-    was saved (0: any), as arguments of :func:`plan_search`."""
+    rules, accumulate, recompute, reshard_after_forward, no_sync and schedule. hosts=True: with "hosts" and
+    "ranks_per_host", for which it was saved (0: any), as arguments of :func:`plan_search`."""
     saved = ffi.new("clv_saved_plan *")
     saved.size = ffi.sizeof("clv_saved_plan")
     check(lib.clv_saved_plan_read, saved, c_str(path, "a path"), NULL if mesh is None else as_mesh(mesh)._mesh)

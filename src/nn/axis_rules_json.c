@@ -73,8 +73,8 @@ static clv_status parse_stages(clv_axis_rules *rules, const json_t *document, co
 static bool is_known_key(const char *key)
 {
     static const char *const keys[] = {
-        "rules", "optimizer",      "mesh",           "accumulate", "recompute", "reshard_after_forward",
-        "hosts", "ranks_per_host", "schedule", "no_sync", "virtual_stages", "stages"};
+        "rules", "optimizer",      "mesh",     "accumulate", "recompute",      "reshard_after_forward",
+        "hosts", "ranks_per_host", "schedule", "no_sync",    "virtual_stages", "stages"};
     bool known = false;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         known = known || strcmp(key, keys[i]) == 0;

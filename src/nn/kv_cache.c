@@ -1,9 +1,9 @@
 /* kv_cache.c - the KV cache of attention, split over batch, positions and KV heads, and attention to it.
  *
  * With its positions over P ranks, the cache is P caches of the batch, [P B, n / P, 2, K, D], each of which begins
- * n / P positions after the one before. Keys, values and queries are repeated for all of them: rows outside a part are not
- * written, and a part without a key that the query sees has lse -inf. The parts' results are averaged by the sums of
- * their softmax (flash-decoding, over ranks), m being the largest lse:
+ * n / P positions after the one before. Keys, values and queries are repeated for all of them: rows outside a part are
+ * not written, and a part without a key that the query sees has lse -inf. The parts' results are averaged by the sums
+ * of their softmax (flash-decoding, over ranks), m being the largest lse:
  *
  *   out = sum_p exp(lse_p - m) out_p / sum_p exp(lse_p - m)
  */

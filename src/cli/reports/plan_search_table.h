@@ -36,7 +36,7 @@ typedef struct clv_plan_search_args {
         CLV_OPT_INT("--most", &(a)->most, 1, 100000, "N", "with --search: layouts that are listed (10)",               \
                     .conflicts_with = "--matrix", .advanced = true),                                                   \
         CLV_OPT_FLAG("--runnable", &(a)->runnable,                                                                     \
-                     "with --search: leave out what is estimated, not priced by its program",                             \
+                     "with --search: leave out what is estimated, not priced by its program",                          \
                      .conflicts_with = "--matrix"),                                                                    \
         CLV_OPT_STRING("--cost", &(a)->cost, "PRICE",                                                                  \
                        "with --search: of a device, 2.5/h; adds the price of 1e9 tokens"),                             \

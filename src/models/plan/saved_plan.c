@@ -109,7 +109,8 @@ static clv_status read_schedule(clv_saved_plan *plan, const json_t *document, co
             plan->schedule = s;
             return CLV_OK;
         }
-    return clv_fail(err, CLV_EFORMAT, "%s: \"schedule\" is \"%.64s\"; valid: gpipe, 1f1b, interleaved, zero-bubble", where, name);
+    return clv_fail(err, CLV_EFORMAT, "%s: \"schedule\" is \"%.64s\"; valid: gpipe, 1f1b, interleaved, zero-bubble",
+                    where, name);
 }
 
 static clv_status read_keys(clv_saved_plan *plan, const json_t *document, const char *where, clv_error *err)

@@ -63,7 +63,7 @@ bool clv_search_has_schedule(const clv_plan_search *s, clv_plan_schedule schedul
 bool clv_search_schedule_at(clv_plan_schedule *schedule, int64_t *virtual_stages, const clv_plan_search *s,
                             const clv_searched_layout *l, int64_t i)
 {
-    const int64_t most = l->at.stages > 1 ? (s->space.shape.layers + 2) / l->at.stages : 1;
+    const int64_t most = l->at.stages > 1 ? s->space.shape.layers / l->at.stages : 1;
     *virtual_stages = i > 1 ? i : 1;
     *schedule = l->at.stages == 1 ? CLV_SCHEDULE_DEFAULT
                 : i == 0          ? CLV_SCHEDULE_ZERO_BUBBLE
