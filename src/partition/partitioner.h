@@ -54,6 +54,7 @@ typedef struct clv_partitioner {
     int block;                                 /* block of the current op */
     const char *factor_names[CLV_MAX_FACTORS]; /* of the current op; NULL: unknown */
     uint32_t expert_axes;                      /* clv_explain_find_expert_axes */
+    uint32_t stationary_axes;                  /* clv_explain_find_stationary_axes */
 } clv_partitioner;
 
 /* Verifies that the enums of the options are in range. @return CLV_EDTYPE or CLV_EINVAL, with a message that begins

@@ -132,6 +132,14 @@ uint32_t clv_explain_find_expert_axes(const clv_partitioner *p)
     return split;
 }
 
+uint32_t clv_explain_find_stationary_axes(const clv_graph *graph)
+{
+    uint32_t kept = 0;
+    for (int v = 1; v < graph->n_values; v++)
+        kept |= graph->values[v].stationary_axes;
+    return kept;
+}
+
 /* Whether the value is what experts have at their places, or the step moves along axes alone that split the experts of
  * a weight. */
 static bool is_of_experts(const reshard_context *it)
@@ -146,13 +154,10 @@ static bool is_of_experts(const reshard_context *it)
  * sake, not beside tensor parallelism. */
 static bool is_of_context(const reshard_context *it)
 {
-    const clv_graph *graph = it->p->graph;
-    uint32_t kept = 0, moved = 0;
-    for (int v = 1; v < graph->n_values; v++)
-        kept |= graph->values[v].stationary_axes;
+    uint32_t moved = 0;
     for (int a = 0; a < it->step->n_axes; a++)
         moved |= 1u << it->step->axes[a].axis;
-    return (moved & kept) == 0;
+    return (moved & it->p->stationary_axes) == 0;
 }
 
 /* A weight's gradient, or what becomes one by a constraint or an op of a single operand. */

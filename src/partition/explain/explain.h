@@ -34,6 +34,8 @@ clv_status clv_explain_step(clv_reshard_explanation *out, const clv_partitioner 
 
 /* Bit a: mesh axis a splits the experts of a weight. Of graph inputs, which are made and named. */
 uint32_t clv_explain_find_expert_axes(const clv_partitioner *p);
+/* Bit a: some value stays in place over mesh axis a (clv_keep_stationary): weights, and heads. */
+uint32_t clv_explain_find_stationary_axes(const clv_graph *graph);
 /* What a step of a reshard is for. */
 clv_collective_purpose clv_explain_collective_purpose(const clv_partitioner *p, const clv_reshard_reason *why,
                                                       const clv_reshard_step *step, int value);

@@ -214,6 +214,7 @@ clv_status clv_partition_choose_strategies(clv_partitioner *p, clv_error *err)
         if (graph->values[v].source != CLV_FROM_OP)
             CLV_TRY(add_graph_input(p, v, err));
     p->expert_axes = clv_explain_find_expert_axes(p);
+    p->stationary_axes = clv_explain_find_stationary_axes(graph);
     for (int o = 0; o < graph->n_ops; o++) {
         const clv_op *op = &graph->ops[o];
         if (!p->live_op[o])

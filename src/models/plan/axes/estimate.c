@@ -221,6 +221,7 @@ static clv_context_layer attention_of(const estimate *e)
                                .recomputes = e->plan.compile.recompute == CLV_RECOMPUTE_FULL,
                                .link = clv_estimate_link(&e->links, "context"),
                                .memory_bytes_per_s = e->links.machine->memory_bytes_per_s,
+                               .ring_efficiency = e->links.machine->ring_efficiency,
                                .element_bytes = (int64_t)clv_dtype_size(e->plan.dtype)};
 }
 

@@ -2,8 +2,8 @@
  *
  * Experts are on the ranks of the axis expert; each of its ranks has equally many, up to one, and every expert gets
  * equally many tokens. A token goes once to each rank that has experts of it, and its results come back summed, as
- * DeepEP does (deepseek-ai/DeepEP); over the network once to each host. A machine that dispatches copies sends one to each expert,
- * as Megatron's dispatcher alltoall does. Copies of an expert are on the ranks of data, context and
+ * DeepEP does (deepseek-ai/DeepEP); over the network once to each host. A machine that dispatches copies sends one
+ * to each expert, as Megatron's dispatcher alltoall does. Copies of an expert are on the ranks of data, context and
  * model; the rest of a layer is split by model, and copied over data, context and expert.
  */
 #include "models/plan/axes/moe_cost.h"

@@ -8,7 +8,7 @@
 #include "program/program.h"
 
 enum {
-    WHOLE = 2048,        /* layers times microbatches of a program that compiles in one to two seconds */
+    WHOLE = 1024,        /* layers times microbatches of a program that compiles in about a second */
     FEW_MICROBATCHES = 2 /* above the number of stages: from here on one more adds the same */
 };
 
@@ -125,8 +125,9 @@ clv_status clv_program_price_compute(clv_program_price *out, const clv_plan_opti
     figures few, more;
     o.accumulate = o.accumulate ? o.accumulate : 1;
     o.batch = o.batch ? o.batch : CLV_PLAN_BATCH;
-    const int64_t first = stages + FEW_MICROBATCHES, cheap = WHOLE / layers, last = cheap > first ? cheap : first + 1;
-    const bool whole = o.accumulate <= last || o.batch % o.accumulate != 0; /* which is refused */
+    const int64_t first = stages + FEW_MICROBATCHES, cheap = WHOLE / layers;
+    const int64_t last = stages > 1 && cheap > first ? cheap : first + 1;
+    const bool whole = o.accumulate <= (cheap > last ? cheap : last) || o.batch % o.accumulate != 0; /* which is refused */
     CLV_TRY(compile(&more, &o, stages, whole ? o.accumulate : last, err));
     if (!whole) {
         CLV_TRY(compile(&few, &o, stages, first, err));
