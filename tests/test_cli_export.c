@@ -81,12 +81,12 @@ static void test_shards_of_stages(void **state)
         char command[512];
         snprintf(command, sizeof command, "shard -m {g}/%s --mesh pipe=2,model=2 --stages 1,1 --out {d}/%s", models[m],
                  models[m]);
-        cli_expect(0, "", command);
+        cli_expect(0, "", "%s", command);
         snprintf(command, sizeof command, "merge {d}/%s --out {d}/%s.merged", models[m], models[m]);
-        cli_expect(0, "", command);
+        cli_expect(0, "", "%s", command);
         snprintf(command, sizeof command, "cmp {d}/%s.merged/model.safetensors {g}/%s/model.safetensors", models[m],
                  models[m]);
-        cli_shell(command);
+        cli_shell("%s", command);
     }
     cli_shell("! grep -a layers.1 {d}/llama/rank-00000-of-00004.safetensors && "
               "! grep -a layers.0 {d}/llama/rank-00002-of-00004.safetensors");
