@@ -127,7 +127,8 @@ clv_status clv_program_price_compute(clv_program_price *out, const clv_plan_opti
     o.batch = o.batch ? o.batch : CLV_PLAN_BATCH;
     const int64_t first = stages + FEW_MICROBATCHES, cheap = WHOLE / layers;
     const int64_t last = stages > 1 && cheap > first ? cheap : first + 1;
-    const bool whole = o.accumulate <= (cheap > last ? cheap : last) || o.batch % o.accumulate != 0; /* which is refused */
+    const bool whole =
+        o.accumulate <= (cheap > last ? cheap : last) || o.batch % o.accumulate != 0; /* which is refused */
     CLV_TRY(compile(&more, &o, stages, whole ? o.accumulate : last, err));
     if (!whole) {
         CLV_TRY(compile(&few, &o, stages, first, err));
