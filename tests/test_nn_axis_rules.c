@@ -90,7 +90,7 @@ static void test_refused(void **state)
         {"{\"rules\":[[\"batch\",7]]}", "rules: rule 1: a mesh axis is a string"},
         {"{\"rules\":7}", "rules: \"rules\" must be a list of at most 32 pairs"},
         {"{\"rule\":[]}", "rules: unknown key \"rule\"; valid: rules, optimizer, mesh, accumulate, recompute, "
-                          "reshard_after_forward, hosts, ranks_per_host, virtual_stages, stages"},
+                          "reshard_after_forward, hosts, ranks_per_host, schedule, no_sync, virtual_stages, stages"},
         {"{\"rules\":[[\"layers\",\"a\"]],\"stages\":[2,0]}",
          "rules: \"virtual_stages\" must be a number from 1 to 256, and \"stages\" a list of at most as many numbers "
          "of "
