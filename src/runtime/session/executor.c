@@ -197,7 +197,7 @@ void clv_loaded_program_release_collectives(clv_loaded_program *loaded)
 {
     for (int r = 0; loaded->ranks && r < loaded->n_local_ranks; r++) {
         clv_loaded_rank *mine = &loaded->ranks[r];
-        for (int i = 0; mine->collectives && i < loaded->program->n_instructions; i++) {
+        for (int i = 0; mine->collectives && mine->rows && i < loaded->program->n_instructions; i++) {
             loaded->transport->release(mine->collectives[i]);
             clv_expert_rows_free(mine->rows[i]);
             mine->collectives[i] = NULL;
