@@ -90,7 +90,8 @@ typedef struct clv_compile_options {
                                      run of layers each CLV_SCHEDULE_INTERLEAVED */
     double expert_rank_capacity_factor; /**< f: where ranks split the experts of a mixture, each has room for f K rows
                                      of others for each row of its own, K the experts that a row chooses (Megatron's
-                                     --moe-expert-rank-capacity-factor; even choices need at most 1), and more rows are
+                                     --moe-expert-rank-capacity-factor; even choices of experts that divide evenly
+                                     need at most 1), and more rows are
                                      an error of the run; 0: for all rows that might come */
 } clv_compile_options;
 

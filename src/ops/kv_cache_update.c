@@ -17,7 +17,8 @@ static const clv_attr update_fields[] = {CLV_FIELD(BOOL, update_attrs, is_part),
 
 static clv_status update_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    bool fits = in[0].rank >= 2 && in[1].rank == in[0].rank && in[1].shape[1] <= in[0].shape[1];
+    const update_attrs *attrs = op->attrs;
+    bool fits = in[0].rank >= 2 && in[1].rank == in[0].rank && (attrs->is_part || in[1].shape[1] <= in[0].shape[1]);
     for (int d = 0; fits && d < in[0].rank; d++)
         fits = d == 1 || in[0].shape[d] == in[1].shape[d];
     if (!fits)

@@ -22,8 +22,8 @@
 #define CLV_EXPERT_RANK_CAPACITY_OPTION(compile)                                                                       \
     CLV_OPT_REAL(                                                                                                      \
         "--moe-expert-rank-capacity-factor", &(compile)->expert_rank_capacity_factor, 0, 1e6, "F",                     \
-        "rows of others that a rank's experts have room for, of each of its own times the experts that a row "         \
-        "chooses; more is an error; 0: all that might come (0)",                                                       \
+        "room of a rank's experts: F times its own rows times the experts that a row chooses; more rows are an "       \
+        "error; 0: all that might come (0)",                                                                           \
         .advanced = true)
 #define CLV_COMM_DTYPE_OPTION(compile)                                                                                 \
     CLV_OPT_ENUM("--comm-dtype", &(compile)->comm_dtype, "f32|bf16|f16|q8", clv_comm_dtype_name,                       \

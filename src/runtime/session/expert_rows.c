@@ -89,7 +89,7 @@ static clv_status find_owners(clv_expert_rows_step *s, const clv_group *group, i
 {
     const clv_program *program = s->loaded->program;
     const clv_shard all = clv_program_shard(program, s->instruction->in[1], s->rank);
-    int64_t runs = 0;
+    int64_t runs = 0, holders = 0; /* members that have rows: with as many runs, each has one */
     s->rows = rows_in(&all);
     s->owner = malloc((size_t)(s->rows + 1) * sizeof *s->owner);
     if (!s->owner)
@@ -97,6 +97,7 @@ static clv_status find_owners(clv_expert_rows_step *s, const clv_group *group, i
     for (int m = 0; m < s->n; m++) {
         const clv_shard shard = clv_program_shard(program, apart, group->ranks[m]);
         s->members[m].rows = rows_in(&shard);
+        holders += s->members[m].rows > 0;
         for (int64_t k = 0; k < s->members[m].rows; k++)
             s->owner[row_within(&all, &shard, k)] = m;
     }
@@ -110,7 +111,7 @@ static clv_status find_owners(clv_expert_rows_step *s, const clv_group *group, i
         if (s->owner[row] == s->me)
             s->own[k++] = row;
     }
-    s->scattered = runs > s->n;
+    s->scattered = runs > holders;
     return CLV_OK;
 }
 
