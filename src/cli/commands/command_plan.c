@@ -190,7 +190,7 @@ static void note_idle_ranks(const clv_plan_option *o, const char *command)
 /* Stages that have one microbatch take turns. */
 static void note_turns(const clv_plan_estimate *e, const char *command)
 {
-    if (e->compiled && e->microbatches == 1)
+    if (e->compiled && e->stages > 1 && e->microbatches == 1)
         clv_log(
             "%s: note: %lld stages take turns with one microbatch; valid for all at work: --accumulate %lld or more",
             command, (long long)e->stages, (long long)e->stages);
@@ -291,7 +291,7 @@ static bool is_estimated(const plan_args *a)
     for (int i = 0; known && compiled && i < mesh.n_axes; i++) /* of the program, which runs */
         mesh.axis[i].size = strcmp(mesh.axis[i].name, "pipe") == 0 ? 1 : mesh.axis[i].size;
     return clv_plan_needs_estimate(known ? &mesh : NULL, a->plan.plan.model, a->plan.software != NULL) ||
-           (!compiled && (a->search.schedule || a->search.virtual_stages)) || a->offload_layers;
+           (!compiled && (a->search.schedule || a->search.virtual_stages > 1)) || a->offload_layers;
 }
 
 static clv_status estimate(clv_invocation *run, plan_args *a, clv_error *err)
@@ -431,6 +431,11 @@ clv_status command_plan(clv_invocation *run, clv_error *err)
     CLV_TRY(clv_inventory_option_apply(&a.plan, a.search.inventory, err));
     if (a.plan.plan.batch == 0 && a.search.latency_limit == 0)
         a.plan.plan.batch = CLV_PLAN_BATCH;
+    if (a.plan.mesh.stages && (a.search.search || a.search.matrix || a.offload_layers || a.plan.software))
+        return clv_fail(
+            err, CLV_EINVAL,
+            "--stages has no effect with --search, --matrix, --offload-layers or --software: their stages are "
+            "equal; valid without these");
     if (a.search.search && clv_import_is_program(a.plan.plan.model))
         return search_program(run, &a, err);
     if (a.search.search || a.search.matrix)
