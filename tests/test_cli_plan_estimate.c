@@ -38,6 +38,8 @@ static void test_planned_not_run(void **state)
     cli_expect(2, "without stages", STAGES "--offload-layers 1");
     cli_expect(0, "from stage 0 to stage 1, for", STAGES "--accumulate 2 --collectives");
     cli_expect(0, "context_parallel", "plan -m {g}/llama --mesh context=2 --batch 8 --seq 16 --collectives");
+    cli_expect(0, "kv_cache", "plan -m {g}/llama --mesh context=2 --prefill --batch 2 --seq 16"); /* more than a part */
+    cli_expect(2, "--stages has no effect with --search", "plan -m {g}/llama --search --devices 4 --stages 1,1");
     cli_expect(1, "--memory-limit allows", STAGES "--memory-limit 1");
     cli_expect(0, "over 2 ranks",
                "train --text {g}/scores/text.txt --hidden 16 --layers 2 --heads 2 --seq 8 --batch 4 --steps 1 "

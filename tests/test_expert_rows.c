@@ -35,17 +35,18 @@ static const struct {
     {"data=2,expert=2", "(data,expert),_,_", "data,_,_", "expert", "_"},
     {"expert=2,model=2", "expert,model,_", "_,_,_", "expert", "model"},
     {"data=2,expert=2,model=2", "(data,expert),model,_", "data,_,_", "expert", "model"},
+    {"expert=2,model=3", "expert,model,_", "_,_,_", "expert", "model"},
 };
 enum { SPLITS = sizeof splits / sizeof *splits };
 
-static int64_t width = NARROW; /* M */
+static int64_t width = NARROW, batch = BATCH, seq = SEQ; /* of x [batch,seq,width] */
 
 typedef enum load { EVEN, ALL_TO_ONE, NONE, TWICE, LOADS } load;
 
 /* The choices of rows: even; all choose the last expert alone; none; each its first choice twice. */
 static void choose(int32_t *ids, load how, int experts)
 {
-    for (int i = 0; i < ROWS * TOP; i++) {
+    for (int i = 0; i < batch * seq * TOP; i++) {
         const int row = i / TOP, choice = i % TOP;
         ids[i] = (int32_t)((row * 5 + choice * (1 + row % 2)) % experts);
         if (how == ALL_TO_ONE)
@@ -80,7 +81,7 @@ static mixture build(int split, clv_dtype dtype, int experts)
     mixture m = {.graph = must_graph(splits[split].mesh)};
     clv_graph *g = m.graph;
     const clv_dtype wide = dtype == CLV_F64 ? CLV_F64 : CLV_F32;
-    const int64_t x[] = {BATCH, SEQ, width}, k[] = {BATCH, SEQ, TOP}, up[] = {experts, width, 2, FFN},
+    const int64_t x[] = {batch, seq, width}, k[] = {batch, seq, TOP}, up[] = {experts, width, 2, FFN},
                   down[] = {experts, FFN, width};
     const clv_layout apart = layout_of(g, 3, splits[split].apart), together = layout_of(g, 3, splits[split].together);
     char text[64];
@@ -231,6 +232,22 @@ static void test_values(void **state)
         }
 }
 
+/* Ranks without rows, and others with two spans of them: as many spans as ranks. */
+static void test_few_rows(void **state)
+{
+    static double want[MOST];
+    clv_error err = {0};
+    batch = 3;
+    seq = 2;
+    mixture one = build(0, CLV_F64, 5);
+    memset(want, 0, sizeof want);
+    must(run(want, &one, NULL, EVEN, 0, &err), &err);
+    clv_graph_free(one.graph);
+    check(SPLITS - 1, CLV_F64, 5, EVEN, want, true);
+    batch = BATCH;
+    seq = SEQ;
+}
+
 /* Messages of several pieces over MPI. */
 static void test_wide(void **state)
 {
@@ -309,8 +326,8 @@ static void test_no_room(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_wide),
-                                       cmocka_unit_test(test_bytes), cmocka_unit_test(test_not_chosen),
-                                       cmocka_unit_test(test_no_room)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values),     cmocka_unit_test(test_few_rows),
+                                       cmocka_unit_test(test_wide),       cmocka_unit_test(test_bytes),
+                                       cmocka_unit_test(test_not_chosen), cmocka_unit_test(test_no_room)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
