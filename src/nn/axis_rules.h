@@ -28,13 +28,9 @@ clv_status clv_axis_rules_append(clv_axis_rules *rules, clv_logical_axis name, c
 
 /* The mesh axis of pipeline stages, that of CLV_LAYERS; -1: there is none. */
 int clv_axis_rules_stage_axis(const clv_axis_rules *rules);
-/* Writes the layers of each run of all stages, [CLV_MAX_VIRTUAL_STAGES], and their number *n; 0 without an axis for
- * CLV_LAYERS. Layers are as stated; else as even as can be, or balanced where the head takes long. CLV_EINVAL: more
- * runs than layers, or other layers than are stated. */
-clv_status clv_axis_rules_stage_layers(int *out, int *n, const clv_axis_rules *rules, const clv_mesh *mesh,
-                                       int64_t layers, clv_error *err);
-/* Has the graph's next ops run on the stage of a layer. Without an axis for CLV_LAYERS nothing is done. The graph fails
- * as clv_axis_rules_stage_layers does. */
+/* Has the graph's next ops run on the stage of a layer: layers are as stated; else as even as can be, or balanced where
+ * the head takes long. Without an axis for CLV_LAYERS nothing is done. The graph fails with CLV_EINVAL for more runs
+ * than layers, or other layers than are stated. */
 void clv_nn_set_stage_of_layer(clv_graph *graph, const clv_axis_rules *rules, int64_t layer, int64_t layers);
 
 /* Bit a: mesh axis a shards the rows of a batch, and weights or optimizer state as well (FSDP, ZeRO). */

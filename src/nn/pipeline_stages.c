@@ -58,8 +58,9 @@ static clv_status take_stated(int *out, const clv_axis_rules *rules, int64_t lay
                                     (long long)sum, (long long)layers);
 }
 
-clv_status clv_axis_rules_stage_layers(int *out, int *n, const clv_axis_rules *rules, const clv_mesh *mesh,
-                                       int64_t layers, clv_error *err)
+/* Writes the layers of each run of all stages, [CLV_MAX_VIRTUAL_STAGES], and their number *n. */
+static clv_status find_stage_layers(int *out, int *n, const clv_axis_rules *rules, const clv_mesh *mesh, int64_t layers,
+                                    clv_error *err)
 {
     const int64_t runs = count_runs(rules, mesh);
     *n = (int)(runs < CLV_MAX_VIRTUAL_STAGES ? runs : CLV_MAX_VIRTUAL_STAGES);
@@ -67,7 +68,7 @@ clv_status clv_axis_rules_stage_layers(int *out, int *n, const clv_axis_rules *r
         return clv_fail(err, CLV_EINVAL, "axis '%s' of %lld stages%s for %lld layers; valid: at most one stage a layer",
                         mesh->axis[clv_axis_rules_stage_axis(rules)].name, (long long)runs,
                         rules->virtual_stages > 1 ? ", with virtual ones," : "", (long long)layers);
-    if (rules && rules->n_stage_layers > 0)
+    if (rules->n_stage_layers > 0)
         return take_stated(out, rules, layers, err);
     if (*n > 0)
         balance(out, *n, layers, rules->head_layers);
@@ -79,7 +80,7 @@ void clv_nn_set_stage_of_layer(clv_graph *graph, const clv_axis_rules *rules, in
     const int axis = clv_axis_rules_stage_axis(rules);
     int of[CLV_MAX_VIRTUAL_STAGES], n, run = 0;
     if (!clv_graph_ok(graph) || axis < 0 || axis >= graph->mesh.n_axes ||
-        clv_axis_rules_stage_layers(of, &n, rules, &graph->mesh, layers, &graph->error) != CLV_OK)
+        find_stage_layers(of, &n, rules, &graph->mesh, layers, &graph->error) != CLV_OK)
         return;
     for (int64_t end = of[0]; end <= layer && run < n - 1; end += of[run])
         run++;

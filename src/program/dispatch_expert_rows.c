@@ -153,12 +153,15 @@ static chain steps_from(const dispatcher *d, int i, int k)
 /* Whether all that read buffer b are ops whose rows are dispatched by the same choices. */
 static bool all_readers_convert(const dispatcher *d, int b, int ids)
 {
-    for (int i = 0; i < d->program->n_instructions; i++) {
+    for (int i = d->reader[b], left = d->readers[b]; left > 0; i++) {
         const clv_instruction *instruction = &d->program->instructions[i];
-        for (int k = 0; k < instruction->n_in; k++)
-            if (instruction->in[k] == b &&
-                (!d->converts[i] || !(rows_of(d, i)->in >> k & 1) || instruction->in[rows_of(d, i)->ids] != ids))
+        for (int k = 0; k < instruction->n_in; k++) {
+            if (instruction->in[k] != b)
+                continue;
+            if (!d->converts[i] || !(rows_of(d, i)->in >> k & 1) || instruction->in[rows_of(d, i)->ids] != ids)
                 return false;
+            left--;
+        }
     }
     return true;
 }
@@ -220,19 +223,19 @@ static double bytes_of_all(const dispatcher *d, const chain *c, clv_step_kind ki
 }
 
 /* What the steps would gain. Rows are copied into messages, or out of them. */
-static double gain(const dispatcher *d, const chain *c, clv_step_kind kind, double part)
+static double gain(const dispatcher *d, chain c, clv_step_kind kind, double part)
 {
-    const clv_dtype dtype = d->program->buffers[d->program->instructions[c->near].in[0]].type.dtype;
-    const double bytes = bytes_of_all(d, c, kind) * part;
+    const clv_dtype dtype = d->program->buffers[d->program->instructions[c.near].in[0]].type.dtype;
+    const double bytes = bytes_of_all(d, &c, kind) * part;
     double now = 0;
-    for (int k = 0; k < c->n; k++) {
-        const clv_reshard_step *step = d->program->instructions[c->step[k]].step;
+    for (int k = 0; k < c.n; k++) {
+        const clv_reshard_step *step = d->program->instructions[c.step[k]].step;
         now += clv_cost_step(d->cost, step->kind, dtype, step->bytes,
                              clv_cost_route(d->cost, step->kind, step->axes, step->n_axes))
                    .seconds;
     }
     return now - clv_cost_copy_seconds(d->cost, bytes) -
-           clv_cost_step(d->cost, kind, dtype, bytes, clv_cost_route(d->cost, kind, c->axes, c->n_axes)).seconds;
+           clv_cost_step(d->cost, kind, dtype, bytes, clv_cost_route(d->cost, kind, c.axes, c.n_axes)).seconds;
 }
 
 static bool should_convert(const dispatcher *d, int i)
@@ -243,10 +246,10 @@ static bool should_convert(const dispatcher *d, int i)
     double gained = 0;
     for (int k = 0; k < op->n_in; k++)
         if (rows->in >> k & 1)
-            gained += gain(d, &(chain[]){steps_into(d, i, k)}[0], CLV_STEP_DISPATCH, part);
+            gained += gain(d, steps_into(d, i, k), CLV_STEP_DISPATCH, part);
     for (int k = 0; k < op->n_out; k++)
         if (rows->out >> k & 1)
-            gained += gain(d, &(chain[]){steps_from(d, i, k)}[0], CLV_STEP_COMBINE, part);
+            gained += gain(d, steps_from(d, i, k), CLV_STEP_COMBINE, part);
     return d->options->expert_rank_capacity_factor > 0 || (d->options->by_bytes ? part < 1 : gained > 0);
 }
 
@@ -322,15 +325,15 @@ static clv_status add_messages(int *out, clv_program *program, const clv_buffer 
 }
 
 /* Makes one step of a chain, and leaves out the others unless something else reads what they make. */
-static clv_status convert_steps(dispatcher *d, const chain *c, clv_step_kind kind, int op, clv_error *err)
+static clv_status convert_steps(dispatcher *d, chain c, clv_step_kind kind, int op, clv_error *err)
 {
     clv_program *program = d->program;
     const bool dispatches = kind == CLV_STEP_DISPATCH;
-    if (c->near < 0) /* made already, of rows that another op reads, too */
+    if (c.near < 0) /* made already, of rows that another op reads, too */
         return CLV_OK;
-    const clv_instruction *user = &program->instructions[op], *far = &program->instructions[c->far],
-                          *near = &program->instructions[c->near];
-    const int stays = dispatches ? c->near : c->far, ids = user->in[rows_of(d, op)->ids];
+    const clv_instruction *user = &program->instructions[op], *far = &program->instructions[c.far],
+                          *near = &program->instructions[c.near];
+    const int stays = dispatches ? c.near : c.far, ids = user->in[rows_of(d, op)->ids];
     clv_instruction made = program->instructions[stays];
     made.in[0] = dispatches ? far->in[0] : near->in[0];
     const int packed = dispatches ? made.out[0] : made.in[0], apart = dispatches ? made.in[0] : made.out[0];
@@ -343,12 +346,12 @@ static clv_status convert_steps(dispatcher *d, const chain *c, clv_step_kind kin
     const int64_t room = room_for(d, &own.type, &own.layout, &together, top_k);
     const clv_subaxis *axes;
     const int n_axes = expert_axes(&axes, d, op);
-    const int64_t ranks = ranks_over(c->axes, c->n_axes), sharing = ranks / ranks_over(axes, n_axes);
+    const int64_t ranks = ranks_over(c.axes, c.n_axes), sharing = ranks / ranks_over(axes, n_axes);
     const int64_t others = ranks - 1 < top_k * sharing ? ranks - 1 : top_k * sharing;
-    *step = (clv_reshard_step){.kind = kind, .n_axes = c->n_axes, .bytes = bytes_of_all(d, c, kind) * chance_of(d, op)};
-    memcpy(step->axes, c->axes, sizeof step->axes);
-    for (int k = 0; k < c->n; k++)
-        d->drops[c->step[k]] = c->step[k] != stays;
+    *step = (clv_reshard_step){.kind = kind, .n_axes = c.n_axes, .bytes = bytes_of_all(d, &c, kind) * chance_of(d, op)};
+    memcpy(step->axes, c.axes, sizeof step->axes);
+    for (int k = 0; k < c.n; k++)
+        d->drops[c.step[k]] = c.step[k] != stays;
     CLV_TRY(pack_buffer(d, &program->buffers[packed], axes, n_axes, room, err));
     step->from = program->buffers[made.in[0]].layout;
     step->to = program->buffers[made.out[0]].layout;
@@ -396,10 +399,10 @@ static clv_status convert(dispatcher *d, int i, clv_error *err)
     const clv_expert_rows *rows = rows_of(d, i);
     for (int k = 0; k < program->instructions[i].n_in; k++)
         if (rows->in >> k & 1)
-            CLV_TRY(convert_steps(d, &(chain[]){steps_into(d, i, k)}[0], CLV_STEP_DISPATCH, i, err));
+            CLV_TRY(convert_steps(d, steps_into(d, i, k), CLV_STEP_DISPATCH, i, err));
     for (int k = 0; k < program->instructions[i].n_out; k++)
         if (rows->out >> k & 1)
-            CLV_TRY(convert_steps(d, &(chain[]){steps_from(d, i, k)}[0], CLV_STEP_COMBINE, i, err));
+            CLV_TRY(convert_steps(d, steps_from(d, i, k), CLV_STEP_COMBINE, i, err));
     return pack_op(program, &program->instructions[i], rows, err);
 }
 
@@ -420,15 +423,21 @@ static clv_status put_behind_choices(const dispatcher *d, clv_arena *scratch, cl
     clv_program *program = d->program;
     const size_t n = (size_t)program->n_instructions;
     int *order = clv_arena_alloc(scratch, n, sizeof *order), *completes_at = clv_arena_alloc(scratch, n, sizeof *order);
+    int *first = clv_arena_alloc(scratch, n, sizeof *order), *next = clv_arena_alloc(scratch, n, sizeof *order);
     int at = 0, kept;
-    if (!order || !completes_at)
+    if (!order || !completes_at || !first || !next)
         return clv_fail_memory(err, "an order of instructions", n * sizeof *order);
+    memset(first, -1, n * sizeof *first);
+    for (int k = program->n_instructions - 1; k >= 0; k--) /* lists of what comes after an instruction */
+        if (d->dispatch_after[k] >= 0) {
+            next[k] = first[d->dispatch_after[k]];
+            first[d->dispatch_after[k]] = k;
+        }
     for (int i = 0; i < program->n_instructions; i++) {
         if (d->dispatch_after[i] < 0 && !d->drops[i])
             order[at++] = i;
-        for (int k = 0; k < i; k++)
-            if (d->dispatch_after[k] == i)
-                order[at++] = k;
+        for (int k = first[i]; k >= 0; k = next[k])
+            order[at++] = k;
     }
     kept = at;
     for (int i = 0; i < program->n_instructions; i++)

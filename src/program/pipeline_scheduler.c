@@ -5,7 +5,7 @@
  *
  * List scheduling (Graham 1969) over a clock for each stage and a link for each pair of them, by predicted times. No
  * schedule is written down: a stage prefers forward passes, and begins one only while it holds fewer microbatches than
- * it may (clv_pipeline_most_held), which makes GPipe or 1F1B. Zero-bubble prefers what the stage before waits for, and
+ * it may (most_held), which makes GPipe or 1F1B. Zero-bubble prefers what the stage before waits for, and
  * does gradients of weights where there is nothing else to do. A pass of a microbatch that has begun goes on; its
  * instructions keep their order.
  *
@@ -32,7 +32,18 @@ const char *clv_plan_schedule_name(clv_plan_schedule schedule)
     return (unsigned)schedule < CLV_SCHEDULE_COUNT ? names[schedule] : "unknown";
 }
 
-int64_t clv_pipeline_most_held(const clv_pipeline_shape *p, int64_t stage, bool has_begun_backward)
+typedef struct pipeline_shape {
+    clv_plan_schedule schedule;
+    int64_t stages, runs, microbatches; /* runs of layers a stage: virtual stages */
+} pipeline_shape;
+
+/* How many units of work, a run of a microbatch each, a stage holds activations of at most:
+ *   gpipe        all
+ *   1f1b         those that later stages work on: p - s (Narayanan et al. 2019, PipeDream-flush)
+ *   interleaved  2 (p - 1 - s) + (runs - 1) p + 1 (Megatron's warm-up)
+ *   zero-bubble  as these until the stage begins a backward pass, from then on runs p, as stage 0 of 1f1b (ZB-H1: Qi et
+ *                al. 2023, arXiv:2401.10241) */
+static int64_t most_held(const pipeline_shape *p, int64_t stage, bool has_begun_backward)
 {
     const int64_t all = p->microbatches * p->runs, earlier = (p->runs - 1) * p->stages, after = p->stages - 1 - stage;
     const bool zero_bubble = p->schedule == CLV_SCHEDULE_ZERO_BUBBLE;
@@ -68,7 +79,7 @@ typedef struct flight {
 
 typedef struct pipeline {
     const clv_program *program;
-    clv_pipeline_shape shape;
+    pipeline_shape shape;
     int n, n_stages;
     node *nodes; /* [n] */
     int *successors;
@@ -144,7 +155,7 @@ static bool may_begin(const pipeline *p, int i, int s)
     const clv_pipeline_unit *of = &p->nodes[i].of;
     const stage *on = &p->stages[s];
     return of->pass != CLV_PASS_FORWARD || !p->any_backward ||
-           unit_of(p, of) < on->finished + clv_pipeline_most_held(&p->shape, s, on->has_begun_backward);
+           unit_of(p, of) < on->finished + most_held(&p->shape, s, on->has_begun_backward);
 }
 
 /* The rank of a pass in what a stage prefers; the least goes first. */
@@ -440,7 +451,7 @@ static clv_status find_units(pipeline *p, clv_plan_schedule schedule, const clv_
     if (!units)
         return clv_fail_memory(err, "a schedule", (size_t)p->n * sizeof *units);
     CLV_TRY(clv_find_pipeline_units(units, p->program, e, arena, err));
-    p->shape = (clv_pipeline_shape){.schedule = schedule, .stages = p->n_stages};
+    p->shape = (pipeline_shape){.schedule = schedule, .stages = p->n_stages};
     for (int i = 0; i < p->n; i++) {
         p->nodes[i].of = units[i];
         p->shape.microbatches =

@@ -49,10 +49,9 @@ const struct clv_command clv_bench_commands[] = {
      "  mpirun --host n1,n2 cleave bench profile --out hosts.json\n",
      bench_profile, NULL, true},
     {"program", "time a program of JAX or PyTorch",
-     "The same as 'cleave bench FILE': runs StableHLO text or an archive of torch.export on its mesh, or on --mesh: "
-     "the "
-     "median of the timed runs, from its arguments to its results, and its flops over that; with --hardware also the "
-     "predicted time.\n\n"
+     "The same as 'cleave bench FILE': runs StableHLO text or an archive of torch.export on its mesh, or on --mesh. "
+     "Prints the median of the timed runs, from its arguments to its results, and its flops over that; with --hardware "
+     "also the predicted time.\n\n"
      "Examples:\n"
      "  cleave bench step.mlir --mesh data=2,model=2\n"
      "  cleave bench program -m model.pt2 --inputs values.safetensors --grad -tp 2 --layouts tp.json\n",

@@ -8,6 +8,7 @@
 
 #include "cleave/plan_search.h"
 #include "cleave/status.h"
+#include "cli/reports/plan_search_table.h"
 
 const char *clv_plan_step_name(const clv_plan_options *o)
 {
@@ -106,13 +107,8 @@ static void print_candidate(clv_plan_change *out, const clv_plan_candidate *c, c
     size_t size = sizeof out->option, n = 0;
     if (c->accumulate != (given->accumulate ? given->accumulate : 1))
         n += (size_t)snprintf(text + n, size - n, " --accumulate %lld", (long long)c->accumulate);
-    if (c->recompute != given->compile.recompute)
-        n += (size_t)snprintf(text + n, size - n, " --recompute %s", clv_recompute_name(c->recompute));
-    if (c->reshard_after_forward != given->compile.reshard_after_forward)
-        n += (size_t)snprintf(text + n, size - n, " %s",
-                              c->reshard_after_forward == CLV_RESHARD_ALL    ? "--reshard-after-forward"
-                              : c->reshard_after_forward == CLV_RESHARD_NONE ? "--keep-gathered"
-                                                                             : "--reshard-weights");
+    n += clv_plan_candidate_print_kept(text + n, size - n, c, given->compile.recompute,
+                                       given->compile.reshard_after_forward);
     memmove(text, text + (n > 0), n + (n == 0));
     out->memory = (clv_memory){.size = sizeof out->memory, .total = llround(c->memory)};
     out->seconds = c->seconds;

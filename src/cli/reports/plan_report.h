@@ -32,9 +32,9 @@ typedef struct clv_plan_report {
     clv_memory_limit limit;
     clv_prediction predicted;
     clv_prediction_parts parts;
-    clv_plan_change
-        fastest; /* if it does not fit: of what fits of its mesh and rules, by microbatches, recomputation and
-                                what is gathered again */
+    /* If it does not fit: the fastest that fits of its mesh and rules, by microbatches, recomputation and what is
+     * gathered again. */
+    clv_plan_change fastest;
     int n_smaller;
     clv_plan_change *smaller; /* if it does not fit: the single changes that reduce its memory, smallest first */
     /* If a machine is named: the order of axes, and the overlap, that save 1 % of the time or more. */

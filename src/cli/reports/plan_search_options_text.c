@@ -5,6 +5,21 @@
 #include "cleave/plan_search.h"
 #include "cli/reports/plan_search_table.h"
 
+size_t clv_plan_candidate_print_kept(char *out, size_t size, const clv_plan_candidate *c, clv_recompute recompute,
+                                     clv_reshard_after_forward reshard)
+{
+    static const char *const options[] = {[CLV_RESHARD_WEIGHTS] = "--reshard-weights",
+                                          [CLV_RESHARD_ALL] = "--reshard-after-forward",
+                                          [CLV_RESHARD_NONE] = "--keep-gathered"};
+    size_t n = 0;
+    out[0] = '\0';
+    if (c->recompute != recompute)
+        n += (size_t)snprintf(out, size, " --recompute %s", clv_recompute_name(c->recompute));
+    if (c->reshard_after_forward != reshard)
+        n += (size_t)snprintf(out + n, size - n, " %s", options[c->reshard_after_forward]);
+    return n;
+}
+
 void clv_plan_candidate_add_options(clv_table *t, const clv_plan_candidate *c, bool searched_batch, bool json)
 {
     char text[160] = "";
@@ -25,12 +40,7 @@ void clv_plan_candidate_add_options(clv_table *t, const clv_plan_candidate *c, b
         n += (size_t)snprintf(text + n, size - n, " --accumulate %lld", (long long)c->accumulate);
     if (c->no_sync && c->can_run)
         n += (size_t)snprintf(text + n, size - n, " --no-sync");
-    if (c->recompute)
-        n += (size_t)snprintf(text + n, size - n, " --recompute %s", clv_recompute_name(c->recompute));
-    if (c->reshard_after_forward)
-        n += (size_t)snprintf(text + n, size - n, " %s",
-                              c->reshard_after_forward == CLV_RESHARD_ALL ? "--reshard-after-forward"
-                                                                          : "--keep-gathered");
+    n += clv_plan_candidate_print_kept(text + n, size - n, c, CLV_RECOMPUTE_NONE, CLV_RESHARD_WEIGHTS);
     if (c->virtual_stages > 1)
         n += (size_t)snprintf(text + n, size - n, " --virtual-stages %lld", (long long)c->virtual_stages);
     else if (c->schedule && c->schedule != CLV_SCHEDULE_1F1B)

@@ -50,6 +50,10 @@ clv_status clv_inventory_option_apply(clv_plan_option *option, const char *text,
 /* Fills how->base and how->rules: what the command line states is not searched. base, mesh: they live as long. */
 clv_status clv_plan_search_fill_base(clv_plan_search_options *how, clv_plan_options *base,
                                      const clv_plan_option *option, clv_mesh *mesh, clv_error *err);
+/* Writes what a candidate recomputes and gathers again, where it is not what is given: options, each after a blank.
+ * Returns their length. */
+size_t clv_plan_candidate_print_kept(char *out, size_t size, const clv_plan_candidate *candidate,
+                                     clv_recompute recompute, clv_reshard_after_forward reshard);
 /* Adds the options that give a candidate: columns in JSON, else those of the command line in one. */
 void clv_plan_candidate_add_options(clv_table *t, const clv_plan_candidate *c, bool searched_batch, bool json);
 /* Refuses options of --search without it, but for --save with --rules auto. */

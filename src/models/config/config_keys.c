@@ -58,8 +58,7 @@ static const clv_config_keys config_keys[] = {
     {CLV_CONFIG_KEY_READ, "deepseek_v3", true,
      "kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim rope_interleave n_routed_experts num_local_experts "
      "num_experts_per_tok moe_intermediate_size n_group topk_group norm_topk_prob routed_scaling_factor "
-     "n_shared_experts "
-     "first_k_dense_replace num_mtp_layers num_nextn_predict_layers moe_expert_capacity_factor"},
+     "n_shared_experts first_k_dense_replace num_mtp_layers num_nextn_predict_layers moe_expert_capacity_factor"},
     /* transformers has no auxiliary loss of the family; others say what its form is */
     {CLV_CONFIG_KEY_IGNORED, "deepseek_v3", false,
      "output_router_logits router_aux_loss_coef aux_loss_alpha seq_aux ep_size moe_layer_freq scoring_func topk_method "

@@ -117,7 +117,8 @@ static bool is_of_kind(const clv_parameter_row *row, const clv_model_config *c, 
            (row->layers == CLV_EXPERT_LAYERS) == clv_model_config_has_experts(c, layer);
 }
 
-bool clv_parameter_row_is_in_layer(const clv_parameter_row *row, const clv_model_config *c, int64_t layer)
+/* Whether layer `layer` of the model has the row of layers. */
+static bool is_in_layer(const clv_parameter_row *row, const clv_model_config *c, int64_t layer)
 {
     return is_of_kind(row, c, layer) && is_of_model(row, c);
 }
@@ -239,7 +240,7 @@ static const clv_parameter_row *layer_rows(int64_t n[2], const clv_model_config 
 static const clv_parameter_row *nth_in_layer(const clv_model_config *c, const clv_parameter_row *row, int64_t layer,
                                              int64_t n)
 {
-    while (!clv_parameter_row_is_in_layer(row, c, layer) || n-- > 0)
+    while (!is_in_layer(row, c, layer) || n-- > 0)
         row++;
     return row;
 }
@@ -285,7 +286,7 @@ clv_status clv_model_parameter_find(clv_parameter *out, const clv_model_config *
         int64_t layer = is_of_layer(row) ? layer_in(row, name) : -1;
         clv_parameter p = clv_parameter_of_row(c, row, layer);
         bool in_range = !is_of_layer(row) || (layer >= 0 && layer < c->layers);
-        if (in_range && clv_parameter_row_is_in_layer(row, c, layer) && strcmp(p.name, name) == 0) {
+        if (in_range && is_in_layer(row, c, layer) && strcmp(p.name, name) == 0) {
             *out = p;
             return CLV_OK;
         }
@@ -407,8 +408,7 @@ static bool fits(int64_t *layer, const char *pattern, const char *name)
 /* Of a layer beyond the model's: whether it has the row at all. */
 static bool is_in_layer_of_file(const clv_parameter_row *row, const clv_model_config *c, int64_t layer)
 {
-    return layer >= 0 && layer < c->layers ? clv_parameter_row_is_in_layer(row, c, layer)
-                                           : clv_parameter_row_is_present(row, c);
+    return layer >= 0 && layer < c->layers ? is_in_layer(row, c, layer) : clv_parameter_row_is_present(row, c);
 }
 
 static bool is_tensor(int64_t *layer, const clv_model_config *c, const char *name)

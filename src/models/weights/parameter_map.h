@@ -91,8 +91,6 @@ int64_t clv_parameter_elems(const clv_parameter *parameter);
 /* The parameter of a row of the model's table in a layer; -1: outside of layers. */
 clv_parameter clv_parameter_of_row(const clv_model_config *model, const clv_parameter_row *row, int64_t layer);
 bool clv_parameter_row_is_present(const clv_parameter_row *row, const clv_model_config *model);
-/* Whether layer `layer` of the model has the row of layers. */
-bool clv_parameter_row_is_in_layer(const clv_parameter_row *row, const clv_model_config *model, int64_t layer);
 /* The product of the sizes of these letters. */
 int64_t clv_model_dims_elems(const clv_model_config *model, const char *letters);
 /* Finds a parameter by name; CLV_ENOTFOUND. */

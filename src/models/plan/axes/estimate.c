@@ -567,18 +567,16 @@ static int64_t axis_size(const clv_mesh *mesh, const char *name)
     return axis < 0 ? 1 : mesh->axis[axis].size;
 }
 
-bool clv_mesh_of_model_runs(const clv_mesh *mesh, const char *model, int64_t layers, const clv_machine *machine)
+bool clv_mesh_of_model_runs(const clv_mesh *mesh, const clv_moe_config *moe, int64_t layers, const clv_machine *machine)
 {
-    clv_moe_config moe = {0};
     const int64_t stages = axis_size(mesh, "pipe");
-    const bool estimated = stages > 1 || axis_size(mesh, "context") > 1;
-    (void)has_experts(&moe, model);
-    return stages <= CLV_MAX_STAGES && stages <= layers && has_programs(&moe, machine) &&
+    const bool estimated = stages > 1 || clv_mesh_is_split_over(mesh, "context");
+    return stages <= CLV_MAX_STAGES && stages <= layers && has_programs(moe, machine) &&
            !(estimated && clv_machine_or_default(machine)->software[0]);
 }
 
-/* Whether clv_plan_compile makes the program that is asked for; fills *info then. */
-static bool runs(const estimate *e, clv_model_info *info)
+/* Whether clv_plan_compile makes the program that is asked for; fills *info, and e->moe, then. */
+static bool runs(estimate *e, clv_model_info *info)
 {
     clv_model *model;
     const clv_model_options options = {.size = sizeof options, .config_only = true};
@@ -590,14 +588,9 @@ static bool runs(const estimate *e, clv_model_info *info)
         return false;
     const bool known = clv_model_get_info(model, info, NULL) == CLV_OK;
     clv_model_close(model);
+    (void)has_experts(&e->moe, e->plan.model);
     return known && stages * v <= info->layers &&
-           clv_mesh_of_model_runs(e->plan.mesh, e->plan.model, info->layers, e->plan.compile.machine);
-}
-
-static int64_t active_parameters(const clv_model_info *info, const char *model)
-{
-    clv_moe_config moe = {0};
-    return has_experts(&moe, model) ? clv_moe_active_parameters(&moe) : info->parameters;
+           clv_mesh_of_model_runs(e->plan.mesh, &e->moe, info->layers, e->plan.compile.machine);
 }
 
 /* By the program that would run. */
@@ -620,23 +613,24 @@ static clv_status price_program(clv_plan_estimate *out, estimate *e, const clv_m
                                  .stages = stages,
                                  .virtual_stages = v,
                                  .microbatches = e->plan.accumulate > 1 ? e->plan.accumulate : 1};
-    *out = (clv_plan_estimate){.can_run = true,
-                               .compiled = true,
-                               .model = *info,
-                               .active_parameters = active_parameters(info, e->plan.model),
-                               .experts = info->experts,
-                               .stages = stages,
-                               .virtual_stages = v,
-                               .microbatches = e->pipeline.microbatches,
-                               .schedule = stages > 1 ? e->pipeline.schedule : CLV_SCHEDULE_DEFAULT,
-                               .time_stage = price.parts.stage,
-                               .in_flight = clv_pipeline_in_flight(&e->pipeline, price.memory_stage),
-                               .memory_stage = price.memory_stage,
-                               .bubble = price.parts.waits,
-                               .predicted = price.predicted,
-                               .parts = price.parts,
-                               .memory = price.memory,
-                               .extrapolated = !price.whole};
+    *out =
+        (clv_plan_estimate){.can_run = true,
+                            .compiled = true,
+                            .model = *info,
+                            .active_parameters = e->moe.family ? clv_moe_active_parameters(&e->moe) : info->parameters,
+                            .experts = info->experts,
+                            .stages = stages,
+                            .virtual_stages = v,
+                            .microbatches = e->pipeline.microbatches,
+                            .schedule = stages > 1 ? e->pipeline.schedule : CLV_SCHEDULE_DEFAULT,
+                            .time_stage = price.parts.stage,
+                            .in_flight = clv_pipeline_in_flight(&e->pipeline, price.memory_stage),
+                            .memory_stage = price.memory_stage,
+                            .bubble = price.parts.waits,
+                            .predicted = price.predicted,
+                            .parts = price.parts,
+                            .memory = price.memory,
+                            .extrapolated = !price.whole};
     return CLV_OK;
 }
 

@@ -17,7 +17,6 @@ enum {
 typedef struct figures {
     clv_prediction predicted;
     clv_prediction_parts parts;
-    int64_t microbatches;
     clv_memory stage[CLV_MAX_STAGES];
 } figures;
 
@@ -46,7 +45,7 @@ static clv_status compile(figures *out, const clv_plan_options *options, int64_t
         o.batch = o.batch / o.accumulate * microbatches;
         o.accumulate = microbatches;
     }
-    *out = (figures){.microbatches = microbatches};
+    *out = (figures){0};
     CLV_TRY(clv_plan_compile(&program, &o, err));
     clv_status status = measure(out, program, o.compile.machine, stages, err);
     clv_program_free(program);

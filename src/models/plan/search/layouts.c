@@ -107,8 +107,8 @@ static clv_status add_sizes(clv_layout_list *list, const clv_plan_search_space *
 static clv_status add_experts(clv_layout_list *list, const clv_plan_search_space *space, int64_t rest, int64_t model,
                               clv_error *err)
 {
-    for (int64_t expert = 2; expert <= space->experts && expert <= rest; expert++) {
-        if (rest % expert != 0 || space->experts % expert != 0)
+    for (int64_t expert = 2; expert <= space->moe.experts && expert <= rest; expert++) {
+        if (rest % expert != 0 || space->moe.experts % expert != 0)
             continue;
         clv_mesh mesh = mesh_of("data", rest / expert, "expert", expert);
         const clv_mesh inner = mesh_of("model", model, "", 1);

@@ -4,6 +4,7 @@
 #ifndef CLEAVE_MODELS_PLAN_SEARCH_LAYOUTS_H
 #define CLEAVE_MODELS_PLAN_SEARCH_LAYOUTS_H
 
+#include "models/plan/axes/moe_config.h"
 #include "models/plan/plan_price.h"
 
 typedef struct clv_plan_search_layout {
@@ -20,7 +21,7 @@ typedef struct clv_plan_search_space {
     const clv_plan_options *base;
     clv_price_shape shape;
     int64_t devices, batch;
-    int64_t experts;        /* of a layer; 0: none */
+    clv_moe_config moe;     /* of a model with experts; else all 0 */
     double parameters;      /* of the model; 0: a block */
     const char *rules;      /* a preset; NULL: each */
     bool programs, planned; /* which kinds are searched */

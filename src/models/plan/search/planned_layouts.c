@@ -56,7 +56,7 @@ static clv_status add_rules(clv_layout_list *list, const clv_plan_search_space *
                                      .expert = s->expert,
                                      .model = s->model,
                                      .state = state_of(space, s, rules)};
-    layout.runs = clv_mesh_of_model_runs(&layout.mesh, base->model, space->shape.layers, base->compile.machine) &&
+    layout.runs = clv_mesh_of_model_runs(&layout.mesh, &space->moe, space->shape.layers, base->compile.machine) &&
                   clv_axis_rules_preset(&layout.rules, rules[0] ? rules : NULL, &layout.mesh, NULL) == CLV_OK;
     snprintf(layout.rules.name, sizeof layout.rules.name, "%s", rules); /* "": none was asked for */
     if (space->runnable && !layout.runs)
@@ -81,8 +81,8 @@ static clv_status add(clv_layout_list *list, const clv_plan_search_space *space,
 static clv_status add_experts(clv_layout_list *list, const clv_plan_search_space *space, sizes s, int64_t rest,
                               clv_error *err)
 {
-    for (s.expert = 1; s.expert <= rest && (s.expert == 1 || s.expert <= space->experts); s.expert++) {
-        if (rest % s.expert != 0 || (s.expert > 1 && space->experts % s.expert != 0))
+    for (s.expert = 1; s.expert <= rest && (s.expert == 1 || s.expert <= space->moe.experts); s.expert++) {
+        if (rest % s.expert != 0 || (s.expert > 1 && space->moe.experts % s.expert != 0))
             continue;
         s.data = rest / s.expert;
         CLV_TRY(add(list, space, &s, err));

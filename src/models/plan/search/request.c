@@ -65,25 +65,24 @@ static clv_status set_model(clv_plan_search *s, const clv_plan_search_options *o
     const clv_plan_options *b = &s->base;
     clv_plan_search_space *space = &s->space;
     clv_machine_info machine = {.size = sizeof machine};
-    clv_moe_config moe = {0};
+    clv_moe_config *moe = &space->moe;
     CLV_TRY(clv_machine_get_info(b->compile.machine, &machine, err));
     const bool needed = clv_plan_needs_estimate(b->mesh, b->model, machine.software[0]);
     if (b->model)
-        CLV_TRY(clv_moe_config_read(&moe, b->model, err));
-    space->experts = moe.experts;
+        CLV_TRY(clv_moe_config_read(moe, b->model, err));
     space->programs = !needed;
     space->planned = space->trains && b->model && !o->every_layout && (needed || !b->mesh);
     space->runnable = o->runnable;
-    if (!moe.family || moe.runs)
+    if (!moe->family || moe->runs)
         CLV_TRY(clv_price_shape_compute(&space->shape, b, err));
     else
-        space->shape = (clv_price_shape){.layers = moe.layers + moe.mtp_layers, .heads = moe.heads};
-    const bool runs = !b->mesh || clv_mesh_of_model_runs(b->mesh, b->model, space->shape.layers, b->compile.machine);
-    if (needed && (!space->planned || (o->runnable && (!runs || (moe.family && !moe.runs)))))
+        space->shape = (clv_price_shape){.layers = moe->layers + moe->mtp_layers, .heads = moe->heads};
+    const bool runs = !b->mesh || clv_mesh_of_model_runs(b->mesh, moe, space->shape.layers, b->compile.machine);
+    if (needed && (!space->planned || (o->runnable && (!runs || (moe->family && !moe->runs)))))
         return clv_fail(err, CLV_EINVAL,
                         "a search of stages, or of what is estimated; valid: a training step of a model, without"
                         " `every_layout`, and without `runnable` where nothing runs");
-    space->parameters = moe.family ? (double)clv_moe_parameters(&moe) : (double)space->shape.parameters;
+    space->parameters = moe->family ? (double)clv_moe_parameters(moe) : (double)space->shape.parameters;
     return CLV_OK;
 }
 
