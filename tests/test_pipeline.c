@@ -7,6 +7,7 @@
 #include "cleave/train.h"
 #include "must.h"
 #include "program/program.h"
+#include "session_state.h"
 #include "sweep.h"
 #include "temp_folder.h"
 
@@ -81,26 +82,6 @@ static void train(clv_trainer *trainer, int steps)
     }
 }
 
-/* The bits of all state, as far as both have it. */
-static void expect_same_state(const clv_session *a, const clv_session *b, const char *where)
-{
-    static char x[1 << 16], y[1 << 16];
-    int n = 0;
-    for (;; n++) {
-        clv_state_info state = {.size = sizeof state};
-        must(clv_session_state(a, n, &state, &err), &err);
-        if (!state.name)
-            break;
-        const size_t bytes = (size_t)clv_type_elems(&state.type) * clv_dtype_size(state.type.dtype);
-        assert_true(bytes <= sizeof x);
-        must(clv_session_read(a, state.name, NULL, x, &err), &err);
-        must(clv_session_read(b, state.name, NULL, y, &err), &err);
-        if (memcmp(x, y, bytes) != 0)
-            fail_msg("%s: %s differs", where, state.name);
-    }
-    assert_true(n > 40);
-}
-
 /* With stages and without them, everything else equal. */
 static void expect_same_run(const run_options *with, const char *mesh_without)
 {
@@ -113,7 +94,8 @@ static void expect_same_run(const run_options *with, const char *mesh_without)
     for (int i = 0; i < 2; i++)
         train(trainers[i], STEPS);
     must(clv_program_verify(clv_trainer_program(trainers[0]), &err), &err);
-    expect_same_state(clv_trainer_session(trainers[1]), clv_trainer_session(trainers[0]), with->mesh);
+    assert_true(
+        expect_session_state(clv_trainer_session(trainers[1]), clv_trainer_session(trainers[0]), 0, with->mesh) > 40);
     for (int i = 0; i < 2; i++) {
         clv_trainer_free(trainers[i]);
         clv_model_close(models[i]);
@@ -173,7 +155,7 @@ static void checkpoint_moves(const char *from, const char *to, const char *where
     must(clv_trainer_checkpoint(whole, where, NULL, &err), &err);
     must(clv_trainer_resume(resumed, where, &found, &err), &err);
     assert_int_equal(found.steps, 2);
-    expect_same_state(clv_trainer_session(whole), clv_trainer_session(resumed), to);
+    assert_true(expect_session_state(clv_trainer_session(whole), clv_trainer_session(resumed), 0, to) > 40);
     clv_trainer_free(whole);
     clv_trainer_free(resumed);
     clv_model_close(first);
@@ -403,7 +385,8 @@ static void test_compressed_sends(void **state)
         must(clv_program_verify(program, &err), &err);
         for (int i = 0; i < 2; i++)
             train(trainers[i], STEPS);
-        expect_same_state(clv_trainer_session(trainers[0]), clv_trainer_session(trainers[1]), "compressed");
+        assert_true(expect_session_state(clv_trainer_session(trainers[0]), clv_trainer_session(trainers[1]), 0,
+                                         "compressed") > 40);
         for (int i = 0; i < 2; i++) {
             clv_trainer_free(trainers[i]);
             clv_model_close(models[i]);

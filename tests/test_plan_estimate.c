@@ -15,11 +15,10 @@
 #include "models/plan/axes/context.h"
 #include "models/plan/axes/moe_config.h"
 #include "models/plan/axes/pipeline.h"
+#include "h100_machine.h"
 #include "must.h"
-#include "temp_folder.h"
 
 static clv_error err;
-static clv_machine *h100;
 
 /* ---- models ---- */
 
@@ -483,20 +482,6 @@ static void test_refused(void **state)
     assert_true(clv_plan_needs_estimate(&mesh, NULL, true) && !clv_plan_needs_estimate(&mesh, NULL, false));
 }
 
-static int open_machine(void **state)
-{
-    (void)state;
-    if (make_folder(state) != 0)
-        return -1;
-    return clv_machine_open(&h100, "h100-nvlink-ib", NULL, &err);
-}
-
-static int close_machine(void **state)
-{
-    clv_machine_free(h100);
-    return remove_folder(state);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_bubble),           cmocka_unit_test(test_in_flight),
@@ -506,5 +491,5 @@ int main(void)
                                        cmocka_unit_test(test_context),          cmocka_unit_test(test_experts),
                                        cmocka_unit_test(test_offload),          cmocka_unit_test(test_dispatch),
                                        cmocka_unit_test(test_expert_bias),      cmocka_unit_test(test_refused)};
-    return cmocka_run_group_tests(tests, open_machine, close_machine);
+    return cmocka_run_group_tests(tests, open_h100, close_h100);
 }

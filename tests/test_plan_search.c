@@ -13,12 +13,11 @@
 
 #include "cleave/plan_search.h"
 #include "models/plan/plan_price.h"
+#include "h100_machine.h"
 #include "must.h"
 #include "sweep.h"
-#include "temp_folder.h"
 
 static clv_error err;
-static clv_machine *h100;
 
 /* A machine of write_machines. */
 #define OPEN(out, file) clv_machine_open(out, in_folder(file), NULL, &err)
@@ -679,17 +678,10 @@ static void write_machines(void)
 
 static int set_up(void **state)
 {
-    if (make_folder(state) != 0)
+    if (open_h100(state) != 0)
         return -1;
-    must(clv_machine_open(&h100, "h100-nvlink-ib", NULL, &err), &err);
     write_machines();
     return 0;
-}
-
-static int tear_down(void **state)
-{
-    clv_machine_free(h100);
-    return remove_folder(state);
 }
 
 int main(void)
@@ -699,5 +691,5 @@ int main(void)
         cmocka_unit_test(test_result),      cmocka_unit_test(test_every_layout), cmocka_unit_test(test_stated),
         cmocka_unit_test(test_latency),     cmocka_unit_test(test_prime),        cmocka_unit_test(test_block),
         cmocka_unit_test(test_software),    cmocka_unit_test(test_saved),        cmocka_unit_test(test_refused)};
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, close_h100);
 }

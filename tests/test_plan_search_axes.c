@@ -12,12 +12,11 @@
 #include <cmocka.h>
 
 #include "cleave/plan_search.h"
+#include "h100_machine.h"
 #include "must.h"
 #include "sweep.h"
-#include "temp_folder.h"
 
 static clv_error err;
-static clv_machine *h100;
 
 /* ---- models ---- */
 
@@ -406,22 +405,6 @@ static void test_refused(void **state)
     refuses(&(clv_plan_search_options){.base = &base}, CLV_EINVAL, "a training step of a model");
 }
 
-/* ---- */
-
-static int set_up(void **state)
-{
-    if (make_folder(state) != 0)
-        return -1;
-    must(clv_machine_open(&h100, "h100-nvlink-ib", NULL, &err), &err);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    clv_machine_free(h100);
-    return remove_folder(state);
-}
-
 int main(void)
 {
     /* by a sanitizer what runs other code */
@@ -431,6 +414,6 @@ int main(void)
                                        cmocka_unit_test(test_presets),     cmocka_unit_test(test_runnable),
                                        cmocka_unit_test(test_candidate),   cmocka_unit_test(test_experts),
                                        cmocka_unit_test(test_count),       cmocka_unit_test(test_refused)};
-    return sweep_is_thin() ? cmocka_run_group_tests(few, set_up, tear_down)
-                           : cmocka_run_group_tests(tests, set_up, tear_down);
+    return sweep_is_thin() ? cmocka_run_group_tests(few, open_h100, close_h100)
+                           : cmocka_run_group_tests(tests, open_h100, close_h100);
 }

@@ -12,12 +12,11 @@
 #include <cmocka.h>
 
 #include "cleave/plan_estimate.h"
+#include "h100_machine.h"
 #include "must.h"
 #include "sweep.h"
-#include "temp_folder.h"
 
 static clv_error err;
-static clv_machine *h100;
 
 typedef struct plan_case {
     const char *model, *mesh, *rules;
@@ -154,22 +153,8 @@ static void test_extrapolated(void **state)
             check(&cases[i], schedules[s], true);
 }
 
-static int open_machine(void **state)
-{
-    (void)state;
-    if (make_folder(state) != 0)
-        return -1;
-    return clv_machine_open(&h100, "h100-nvlink-ib", NULL, &err);
-}
-
-static int close_machine(void **state)
-{
-    clv_machine_free(h100);
-    return remove_folder(state);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_whole), cmocka_unit_test(test_extrapolated)};
-    return cmocka_run_group_tests(tests, open_machine, close_machine);
+    return cmocka_run_group_tests(tests, open_h100, close_h100);
 }

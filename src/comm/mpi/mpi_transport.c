@@ -394,12 +394,8 @@ static clv_status copy_local_spans(const clv_mpi_prepared_collective *prepared, 
     for (int m = 0; prepared->base.sends && m < group->n; m++) {
         if (m == group->me || !clv_world_is_local(prepared->base.comm->world, group->ranks[m]))
             continue;
-        const clv_span *from = &prepared_of(prepared, m)->base.sends[group->me], *to = &prepared->base.receives[m];
-        if (from->bytes != to->bytes)
-            return clv_world_fail_wrong_size(prepared->base.comm, group, &prepared->desc, m, to->bytes, from->bytes,
-                                             err);
-        if (to->bytes > 0)
-            memcpy(to->data, from->data, (size_t)to->bytes);
+        CLV_TRY(clv_world_copy_span(prepared->base.comm, group, &prepared->desc, m, &prepared->base.receives[m],
+                                    &prepared_of(prepared, m)->base.sends[group->me], err));
     }
     return CLV_OK;
 }

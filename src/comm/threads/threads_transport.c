@@ -224,13 +224,9 @@ static clv_status copy_spans(const threads_prepared_collective *prepared, clv_er
     for (int k = 1; k < group->n; k++) {
         const int peer = (group->me + k) % group->n;
         const clv_span *sends = clv_barrier_peer_desc(prepared->base.comm, group, peer)->in;
-        const clv_span *to = &prepared->base.receives[peer], *from = &sends[group->me];
 
-        if (to->bytes != from->bytes)
-            return clv_world_fail_wrong_size(prepared->base.comm, group, &prepared->desc, peer, to->bytes, from->bytes,
-                                             err);
-        if (to->bytes > 0)
-            memcpy(to->data, from->data, (size_t)to->bytes);
+        CLV_TRY(clv_world_copy_span(prepared->base.comm, group, &prepared->desc, peer, &prepared->base.receives[peer],
+                                    &sends[group->me], err));
     }
     return CLV_OK;
 }

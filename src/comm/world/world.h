@@ -206,6 +206,9 @@ clv_status clv_world_fail_mismatch(clv_comm *comm, const clv_group *group, int a
  * culprit is the peer: sizes follow from layouts, which this rank has checked. */
 clv_status clv_world_fail_wrong_size(clv_comm *comm, const clv_group *group, const clv_collective_desc *desc, int peer,
                                      int64_t expected, int64_t received, clv_error *err);
+/* Copies what member `peer`, of this process, sends to this rank; fails the world as above for another size. */
+clv_status clv_world_copy_span(clv_comm *comm, const clv_group *group, const clv_collective_desc *desc, int peer,
+                               const clv_span *to, const clv_span *from, clv_error *err);
 bool clv_collective_desc_equal(const clv_collective_desc *a, const clv_collective_desc *b);
 /* Leaves all barriers, waits for peers that may be in this rank's memory, and returns the world's first failure. */
 clv_status clv_collective_give_up(clv_comm *comm, clv_error *err);

@@ -226,6 +226,16 @@ clv_status clv_world_fail_wrong_size(clv_comm *comm, const clv_group *group, con
     return clv_collective_give_up(comm, err);
 }
 
+clv_status clv_world_copy_span(clv_comm *comm, const clv_group *group, const clv_collective_desc *desc, int peer,
+                               const clv_span *to, const clv_span *from, clv_error *err)
+{
+    if (to->bytes != from->bytes)
+        return clv_world_fail_wrong_size(comm, group, desc, peer, to->bytes, from->bytes, err);
+    if (to->bytes > 0)
+        memcpy(to->data, from->data, (size_t)to->bytes);
+    return CLV_OK;
+}
+
 bool clv_slot_is_in_collective(const clv_slot *slot)
 {
     uint32_t a = atomic_load_explicit(&slot->line[0].word, memory_order_seq_cst) & ~1u;

@@ -9,8 +9,8 @@
 #include "models/plan/axes/moe_config.h"
 #include "models/plan/plan_price.h"
 
-/* Whether clv_plan_compile makes the step of a model of so many layers on the mesh (moe of no family: a dense one): then clv_plan_estimate_step prices
- * that program. Stages, context and experts of other software are not ours. */
+/* Whether clv_plan_compile makes the step of a model of so many layers on the mesh (moe of no family: a dense one):
+ * then clv_plan_estimate_step prices that program. Stages, context and experts of other software are not ours. */
 bool clv_mesh_of_model_runs(const clv_mesh *mesh, const clv_moe_config *moe, int64_t layers,
                             const clv_machine *machine);
 
