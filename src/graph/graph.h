@@ -67,6 +67,7 @@ struct clv_graph {
     int microbatch;            /* of new ops: from 1; 0: none */
     int stage_axis, stage;     /* 1 + the mesh axis of pipeline stages, and 1 + the stage of new ops; 0: none */
     bool returns_to_stage;     /* ops of an earlier stage follow those of a later one: stages have several runs */
+    int64_t zigzag;            /* ranks in whose zig-zag order rows of sequences lie, of new ops; 0: in order */
     bool reuses_state;         /* clv_state returns existing state of that name */
     const clv_value_annotation *last_annotation;
     int n_logical_axes, logical_axis_capacity;

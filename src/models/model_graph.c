@@ -105,7 +105,7 @@ clv_value clv_model_blocks(clv_graph *graph, const clv_model_config *model, cons
     clv_experts_options experts = experts_of(model, build);
     clv_latent_attention_options latent = latent_attention_of(model, &block);
     block.latent_attention = model->kv_rank > 0 ? &latent : NULL;
-    experts.mask = in->mask;
+    experts.mask = in->row_mask;
     clv_key key = key_of_dropout(build, dropout_keys);
     x = clv_dropout(graph, x, build->dropout, key, build->step);
     for (int64_t layer = 0; layer < model->layers; layer++) {
@@ -184,6 +184,7 @@ static clv_value microbatch_input(clv_graph *graph, const char *name, clv_dtype 
     return clv_reshape(graph, clv_slice(graph, whole, begin, end), 2, (int64_t[]){build->batch, build->seq});
 }
 
+/* [B,S] in the order of positions. */
 static clv_value token_input(clv_graph *graph, const char *name, clv_dtype dtype, const clv_model_build_options *build)
 {
     if (build->n_microbatches > 0)
@@ -193,6 +194,11 @@ static clv_value token_input(clv_graph *graph, const char *name, clv_dtype dtype
     clv_value input = clv_input(graph, name, dtype, 2, (int64_t[]){build->batch, build->seq}, &layout);
     clv_nn_annotate_activation(graph, input, &build->rules, NULL, 0, NULL);
     return input;
+}
+
+static clv_value row_input(clv_graph *graph, const char *name, clv_dtype dtype, const clv_model_build_options *build)
+{
+    return clv_tokens_in_row_order(graph, token_input(graph, name, dtype, build));
 }
 
 /* Start position of each sequence; a scalar for one sequence. */
@@ -400,11 +406,13 @@ static clv_value build_forward(clv_graph *graph, const clv_model_config *model, 
         return clv_graph_fail(graph, CLV_EUNSUPPORTED,
                               "a KV cache for a model of the family %s, whose attention is not causal",
                               model->family->model_type);
-    clv_model_inputs in = {.ids = token_input(graph, "ids", CLV_I32, build)};
+    clv_model_inputs in = {.ids = row_input(graph, "ids", CLV_I32, build)};
     if (build->token_types)
-        in.token_types = token_input(graph, "token_types", CLV_I32, build);
-    if (build->padding_mask)
+        in.token_types = row_input(graph, "token_types", CLV_I32, build);
+    if (build->padding_mask) {
         in.mask = token_input(graph, "mask", CLV_U8, build);
+        in.row_mask = clv_tokens_in_row_order(graph, in.mask);
+    }
     if (build->context)
         in.offset = offset_input(graph, build);
     const char *scope = graph->scope;
@@ -414,7 +422,7 @@ static clv_value build_forward(clv_graph *graph, const clv_model_config *model, 
     graph->routers = NULL;
     if (routers.n > 0)
         of_routers->loss =
-            clv_scale(graph, clv_load_balancing_loss(graph, routers.logits, routers.ids, routers.n, in.mask),
+            clv_scale(graph, clv_load_balancing_loss(graph, routers.logits, routers.ids, routers.n, in.row_mask),
                       model->router_loss_factor);
     of_routers->dropped = routers.dropped;
     check_parameters(graph, model, scope, build->quant, build->packs);
@@ -458,7 +466,7 @@ static void gradient_accumulation_step(clv_graph *graph, const clv_model_config 
         graph->microbatch = (int)build.micro + 1;
         router_results of_routers;
         clv_value logits = build_forward(graph, model, &build, NULL, &of_routers);
-        clv_value labels = token_input(graph, "labels", CLV_I32, &build);
+        clv_value labels = row_input(graph, "labels", CLV_I32, &build);
         clv_value rows = clv_cross_entropy(graph, logits, labels, CLV_IGNORE_INDEX);
         clv_value loss = clv_reduce(graph, CLV_SUM, rows, (int[]){0, 1}, 2, false);
         if (build.micro == 0) {
@@ -491,12 +499,24 @@ static void whole_batch_step(clv_graph *graph, const clv_model_config *model, co
 {
     router_results of_routers;
     clv_value logits = build_forward(graph, model, build, NULL, &of_routers);
-    clv_value labels = token_input(graph, "labels", CLV_I32, build);
+    clv_value labels = row_input(graph, "labels", CLV_I32, build);
     clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORE_INDEX);
     loss = clv_valid(of_routers.loss) ? clv_add(graph, loss, of_routers.loss) : loss;
     clv_trainable trained = clv_build_trainable(graph, build);
     clv_build_updates(graph, build, &trained, loss, how, output_grad_norm);
     output_loss(graph, loss, of_routers.dropped);
+}
+
+/* The ranks that share a sequence in causal attention, if its rows may lie in zig-zag order: which rows find no place at
+ * an expert with a capacity depends on their order, and ops of a registered family may go by it. */
+static int64_t zigzag_ranks(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build)
+{
+    static const clv_logical_axis names[] = {CLV_BATCH, CLV_SEQ, CLV_HEADS, CLV_HEAD_DIM};
+    const clv_layout queries = clv_named_layout(graph, &build->rules, 4, names);
+    const int64_t ranks = clv_graph_ok(graph) ? clv_layout_block_count(&queries, 1) : 1;
+    const bool any_order = !model->bidirectional && !model->family->is_custom &&
+                           (model->experts == 0 || model->capacity_factor == 0);
+    return ranks > 1 && any_order ? ranks : 0;
 }
 
 void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *given,
@@ -509,10 +529,12 @@ void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const
     build.step = clv_input(graph, "step", CLV_I32, 0, NULL, NULL);
     if (!clv_graph_ok(graph))
         return;
+    graph->zigzag = zigzag_ranks(graph, model, &build);
     if (how->accumulate > 1)
         gradient_accumulation_step(graph, model, &build, how);
     else
         whole_batch_step(graph, model, &build, how, output_grad_norm);
+    graph->zigzag = 0;
 }
 
 void clv_build_inference(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build)

@@ -1,6 +1,7 @@
 /* learned_positions.c - learned position embeddings: adds row `position` of a table to each activation. */
 #include "graph/graph.h"
 #include "nn/layer_layouts.h"
+#include "ops/builtin_ops.h"
 
 clv_value clv_learned_positions(clv_graph *graph, clv_value x, clv_value offset, int64_t positions,
                                 const clv_axis_rules *rules, const char *name, clv_init init)
@@ -17,6 +18,6 @@ clv_value clv_learned_positions(clv_graph *graph, clv_value x, clv_value offset,
                               name, (long long)seq, (long long)positions);
     clv_value table = clv_nn_weight(graph, rules, clv_nn_parameter_name(graph, name, "weight"), type.dtype, 2, shape,
                                     names, NULL, init);
-    clv_value rows = clv_embedding(graph, table, clv_iota(graph, seq, offset));
+    clv_value rows = clv_embedding(graph, table, clv_positions_in_row_order(graph, seq, offset));
     return clv_nn_leave_parallel_region(graph, clv_add(graph, x, rows), rules);
 }

@@ -9,6 +9,7 @@
  *   Query i, at position p = offset + i, sees key j unless mask[b,j] == 0, or causal and j > p, or j <= p - window.
  *   With dropout, softmax_j(s) is dropped as clv_dropout drops a tensor [B,H,Sq,Sk] with the key and step: each rank
  *   computes its own part of the mask, and the gradient recomputes it.
+ *   Rows of q, kv and out may lie in zig-zag order; mask is in the order of positions.
  *
  *   factors: b, query rows s, KV heads k and the query heads g of a group pass; H is (k, g). Key rows, the 2, D and C
  *   are whole. If there are more blocks than KV heads, the remainder splits g: Q is split further, K and V are
@@ -31,6 +32,7 @@ typedef struct attention_attrs {
     double scale;
     int64_t window;
     int64_t value_dim; /* Dv, of kv [B,Sk,K,C]; 0: kv is [B,Sk,2,K,D] */
+    int64_t zigzag;    /* ranks in whose zig-zag order rows of q and kv lie (tensor/zigzag.h); 0: in order */
     double dropout;
     clv_key dropout_key;
 } attention_attrs;
@@ -39,6 +41,7 @@ static const clv_attr attention_fields[] = {CLV_FIELD(BOOL, attention_attrs, cau
                                             CLV_FIELD(DOUBLE, attention_attrs, scale),
                                             CLV_FIELD(INT64, attention_attrs, window),
                                             CLV_FIELD(INT64, attention_attrs, value_dim),
+                                            CLV_FIELD(INT64, attention_attrs, zigzag),
                                             CLV_FIELD(DOUBLE, attention_attrs, dropout),
                                             CLV_FIELD(KEY, attention_attrs, dropout_key),
                                             {0}};
@@ -97,7 +100,8 @@ static clv_status check_q_kv(const clv_op *op, const clv_type *q, const clv_type
     return CLV_OK;
 }
 
-static clv_status check_options(const clv_op *op, const clv_type *in, int mask, const clv_type *kv, clv_error *err)
+static clv_status check_options(const clv_op *op, const clv_type *in, int mask, const clv_type *q, const clv_type *kv,
+                                clv_error *err)
 {
     if (clv_valid(clv_op_operand(op, mask))) {
         const clv_type *m = &in[mask];
@@ -109,6 +113,12 @@ static clv_status check_options(const clv_op *op, const clv_type *in, int mask, 
     }
     if (clv_valid(clv_op_operand(op, mask + 1)))
         CLV_TRY(clv_check_offset(&in[mask + 1], kv->shape[0], err));
+    if (((const attention_attrs *)op->attrs)->zigzag &&
+        (clv_valid(clv_op_operand(op, mask + 1)) || q->shape[1] != kv->shape[1]))
+        return clv_fail(err, CLV_EUNSUPPORTED,
+                        "rows in zig-zag order with %lld query rows and %lld keys%s; valid: as many of both, no offset",
+                        (long long)q->shape[1], (long long)kv->shape[1],
+                        clv_valid(clv_op_operand(op, mask + 1)) ? " and an offset" : "");
     if (clv_valid(clv_op_operand(op, mask + 2)))
         return clv_check_scalar("step", &in[mask + 2], CLV_I32, err);
     return CLV_OK;
@@ -143,7 +153,7 @@ static head_factors add_factors(clv_rule *rule, const clv_op *op, const clv_type
     f.k = clv_rule_add_factor(rule, kv_heads, CLV_REDUCTION_NONE);
     f.g = clv_rule_add_factor(rule, q->shape[2] / kv_heads, beyond_kv);
     clv_rule_name_factor(rule, f.b, "batch");
-    clv_rule_name_factor(rule, f.s, "sequence");
+    clv_rule_name_factor(rule, f.s, ((const attention_attrs *)op->attrs)->zigzag ? "zig-zag sequence" : "sequence");
     clv_rule_name_factor(rule, f.k, q->shape[2] == kv_heads ? "heads" : "KV heads");
     clv_rule_name_factor(rule, f.g, "query groups");
     clv_rule_replicate_remainder(rule, f.k, f.g);
@@ -195,6 +205,7 @@ static clv_attention_args sizes_of(const clv_op *op, const int64_t *q, const int
                                 .kv_heads = kv[heads_dim(op)],
                                 .head_dim = q[3],
                                 .value_dim = attrs->value_dim,
+                                .zigzag = attrs->zigzag,
                                 .dtype = dtype,
                                 .workspace_slots = SHARERS};
 }
@@ -271,6 +282,15 @@ static double keys_below(double p, double window)
     return (p * p - hidden * hidden) / 2;
 }
 
+/* The keys that a causal query sees on average, of the rank with the most: that with both ends of the sequence or, with a
+ * window, that with its middle. */
+static double keys_seen_zigzag(double all, double rows, double window)
+{
+    const double half = rows / 2, middle = all / 2;
+    const double ends = keys_below(half, window) + keys_below(all, window) - keys_below(all - half, window);
+    return fmax(ends, keys_below(middle + half, window) - keys_below(middle - half, window)) / rows;
+}
+
 /* Two products over the keys that a query sees on average. Of causal queries, the last ones: with fewer of them than
  * keys they are a rank's part of a sequence, and the rank with its end computes most. What an offset says of their
  * positions is not known. */
@@ -281,7 +301,9 @@ static double forward_flops(const clv_op *op, const clv_type *q, const clv_type 
     const bool placed = q->shape[1] < kv->shape[1] && !clv_valid(clv_op_operand(op, offset));
     const double rows = placed ? (double)q->shape[1] : all;
     double seen = all;
-    if (attrs->causal && rows > 0)
+    if (attrs->causal && attrs->zigzag && rows > 0)
+        seen = keys_seen_zigzag(all, rows, window);
+    else if (attrs->causal && rows > 0)
         seen = (keys_below(all, window) - keys_below(all - rows, window)) / rows;
     else if (window > 0 && window < all)
         seen -= (all - window) * (all - window) / (2 * all);
@@ -300,7 +322,7 @@ static clv_status gradient_shape(const clv_op *op, const clv_type *in, clv_type 
     CLV_TRY(clv_check_same_shape("d_out", &in[D_OUT], "[B,Sq,H,D] of values", &like_out, err));
     CLV_TRY(clv_check_same_shape("out", &in[GOUT], "[B,Sq,H,D] of values", &like_out, err));
     CLV_TRY(clv_check_same_shape("lse", &in[GLSE], "[B,H,Sq] of q", &lse, err));
-    CLV_TRY(check_options(op, in, GMASK, &in[GKV], err));
+    CLV_TRY(check_options(op, in, GMASK, &in[GQ], &in[GKV], err));
     out[0] = in[GQ];
     out[1] = in[GKV];
     return CLV_OK;
@@ -368,7 +390,7 @@ const clv_op_def clv_op_attention_gradient = {
 static clv_status attention_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
     CLV_TRY(check_q_kv(op, &in[Q], &in[KV], err));
-    CLV_TRY(check_options(op, in, MASK, &in[KV], err));
+    CLV_TRY(check_options(op, in, MASK, &in[Q], &in[KV], err));
     out[0] = out_of(op, &in[Q]);
     out[1] = lse_of(&in[Q]);
     return CLV_OK;
@@ -481,6 +503,7 @@ clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_a
     attrs.scale = given.scale;
     attrs.window = given.window;
     attrs.value_dim = given.value_dim;
+    attrs.zigzag = graph->zigzag;
     if (given.scale == 0 && type.rank == 4 && type.shape[3] > 0)
         attrs.scale = 1 / sqrt((double)type.shape[3]);
     if (!isfinite(given.scale))

@@ -19,7 +19,7 @@
     X(moments) X(normalize) X(normalize_sums) X(normalize_dx) X(normalize_dgain) X(normalize_dweights) \
     X(embedding) X(embedding_gradient) X(attention) X(attention_gradient) X(rope) X(cache_update) \
     X(softmax) X(softmax_gradient) X(xent_max) X(xent_sums) X(xent_loss) X(xent_loss_gradient) X(xent_gradient) \
-    X(count_labels) X(dropout) X(sum_squares) X(clip_scale) X(adamw) X(adamw_rounded) X(sgd) X(lion) \
+    X(count_labels) X(dropout) X(zigzag) X(sum_squares) X(clip_scale) X(adamw) X(adamw_rounded) X(sgd) X(lion) \
     X(quant_dot) X(packed_dot) \
     X(router) X(router_gradient) X(experts) X(experts_gradient) \
     X(expert_places) X(expert_dispatch) X(expert_combine) X(expert_weights_gradient) \
@@ -57,6 +57,10 @@ clv_value clv_graph_unbroadcast(clv_graph *graph, clv_value x, clv_type like);
 clv_value clv_embedding_gradient(clv_graph *graph, int64_t vocabulary, clv_value d_out, clv_value ids);
 /* clv_cache_update of a part of a cache: offset may be anything, and rows that are not in the part are passed over. */
 clv_value clv_cache_update_part(clv_graph *graph, clv_value cache, clv_value rows, clv_value offset, bool is_part);
+/* Tokens, or a mask of them, [B,S] in the order of the graph's rows of sequences (clv_graph.zigzag). */
+clv_value clv_tokens_in_row_order(clv_graph *graph, clv_value x);
+/* clv_iota of the positions of n rows in that order. */
+clv_value clv_positions_in_row_order(clv_graph *graph, int64_t n, clv_value offset);
 /* x [row..., in...] times quantized weights, contracting n_in dimensions (stored_weight_dot.c has the shapes). */
 clv_value clv_quantized_dot(clv_graph *graph, clv_quant quant, clv_value x, clv_value ints, clv_value scales, int n_in);
 /* x [row..., in...] times prepacked weights, contracting n_in dimensions (stored_weight_dot.c has the shape). */

@@ -8,20 +8,24 @@
  */
 #include "kernels/cpu/dropout_kernel.h"
 #include "ops/builtin_ops.h"
+#include "tensor/zigzag.h"
 
 typedef struct dropout_attrs {
     double p;
     clv_key key;
+    int64_t zigzag; /* ranks in whose zig-zag order rows of [B,S,...] lie (tensor/zigzag.h); 0: in order */
 } dropout_attrs;
 
-static const clv_attr dropout_attr_table[] = {
-    CLV_FIELD(DOUBLE, dropout_attrs, p), CLV_FIELD(KEY, dropout_attrs, key), {0}};
+static const clv_attr dropout_attr_table[] = {CLV_FIELD(DOUBLE, dropout_attrs, p), CLV_FIELD(KEY, dropout_attrs, key),
+                                              CLV_FIELD(INT64, dropout_attrs, zigzag), {0}};
 
 static clv_status dropout_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
     CLV_TRY(clv_check_float("x", &in[0], err));
     if (clv_valid(clv_op_operand(op, 1)))
         CLV_TRY(clv_check_scalar("step", &in[1], CLV_I32, err));
+    if (((const dropout_attrs *)op->attrs)->zigzag)
+        CLV_TRY(clv_check_min_rank("x", &in[0], 2, "[B,S,...]", err));
     out[0] = in[0];
     return CLV_OK;
 }
@@ -34,6 +38,25 @@ static void dropout_rule(const clv_op *op, const clv_type *in, const clv_type *o
     clv_rule_multilinear(rule, 1u << 0);
 }
 
+/* Rows in zig-zag order have the masks of their positions. */
+static void drop_runs(const clv_view *x, void *out, const dropout_attrs *attrs, clv_key key)
+{
+    const size_t row_bytes = clv_view_byte_size(x) / (size_t)(x->shape[0] * x->shape[1]);
+    int64_t shape[CLV_MAX_RANK], lo[CLV_MAX_RANK];
+    memcpy(shape, x->shape, sizeof shape);
+    memcpy(lo, x->lo, sizeof lo);
+    shape[0] = 1;
+    for (int64_t b = 0; b < x->shape[0]; b++)
+        for (int64_t row = 0; row < x->shape[1]; row += shape[1]) {
+            const size_t at = (size_t)(b * x->shape[1] + row) * row_bytes;
+            shape[1] = clv_zigzag_run(x->global[1], attrs->zigzag, x->lo[1] + row, x->shape[1] - row);
+            lo[0] = x->lo[0] + b;
+            lo[1] = clv_zigzag_position(x->global[1], attrs->zigzag, x->lo[1] + row);
+            clv_dropout_forward(x->dtype, (char *)out + at, (const char *)x->data + at, attrs->p, key, x->rank, shape,
+                                lo, x->global);
+        }
+}
+
 static clv_status dropout_run(const clv_call *call, clv_error *err)
 {
     const dropout_attrs *attrs = call->op->attrs;
@@ -41,7 +64,10 @@ static clv_status dropout_run(const clv_call *call, clv_error *err)
     clv_key key = attrs->key;
     if (call->op->n_in > 1)
         key = clv_key_fold_in(key, (uint32_t) * (const int32_t *)call->in[1].data);
-    clv_dropout_forward(x->dtype, call->out[0].data, x->data, attrs->p, key, x->rank, x->shape, x->lo, x->global);
+    if (attrs->zigzag)
+        drop_runs(x, call->out[0].data, attrs, key);
+    else
+        clv_dropout_forward(x->dtype, call->out[0].data, x->data, attrs->p, key, x->rank, x->shape, x->lo, x->global);
     return CLV_OK;
 }
 
@@ -74,6 +100,7 @@ clv_value clv_dropout(clv_graph *graph, clv_value x, double p, clv_key key, clv_
     memset(&attrs, 0, sizeof attrs);
     attrs.p = p;
     attrs.key = key;
+    attrs.zigzag = graph->zigzag;
     clv_value in[] = {x, step};
     return clv_graph_emit_one(graph, &clv_op_dropout, &attrs, in, clv_valid(step) ? 2 : 1);
 }

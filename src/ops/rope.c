@@ -15,10 +15,12 @@
 
 #include "kernels/cpu/rope_kernel.h"
 #include "ops/builtin_ops.h"
+#include "tensor/zigzag.h"
 
 typedef struct rope_attrs {
     clv_rope_options how; /* theta 0: by inv_freq */
     bool inverse;
+    int64_t zigzag; /* ranks in whose zig-zag order rows lie (tensor/zigzag.h); 0: in order */
     float inv_freq[CLV_ROPE_MAX_ROTARY / 2]; /* too large for the table of attributes */
 } rope_attrs;
 
@@ -33,6 +35,7 @@ static const clv_attr rope_attr_table[] = {
     {"yarn", CLV_ATTR_BOOL, offsetof(rope_attrs, how.yarn), 1},
     {"yarn_exact", CLV_ATTR_BOOL, offsetof(rope_attrs, how.yarn_exact), 1},
     {"inverse", CLV_ATTR_BOOL, offsetof(rope_attrs, inverse), 1},
+    {"zigzag", CLV_ATTR_INT64, offsetof(rope_attrs, zigzag), 1},
     {0},
 };
 
@@ -51,6 +54,8 @@ static clv_status rope_shape(const clv_op *op, const clv_type *in, clv_type *out
                         (long long)how->dims, (long long)head_dim, CLV_ROPE_MAX_ROTARY);
     if (clv_valid(clv_op_operand(op, 1)))
         CLV_TRY(clv_check_offset(&in[1], in[0].shape[0], err));
+    if (clv_valid(clv_op_operand(op, 1)) && ((const rope_attrs *)op->attrs)->zigzag)
+        return clv_fail(err, CLV_EUNSUPPORTED, "rows in zig-zag order with an offset; valid: one of both");
     out[0] = in[0];
     return CLV_OK;
 }
@@ -128,6 +133,20 @@ static void precompute_rope(void *precomputed, const clv_op *op, const clv_view 
         p->inv_freq[i] = clv_rope_frequency_of(op, i);
 }
 
+/* Rows in zig-zag order. */
+static void rotate_runs(clv_rope_args args, int64_t zigzag, const clv_view *out, const clv_view *x)
+{
+    const int64_t rows = x->shape[1], n = x->global[1];
+    args.batch = 1;
+    for (int64_t b = 0; b < x->shape[0]; b++)
+        for (int64_t row = 0; row < rows; row += args.seq) {
+            const size_t at = (size_t)((b * rows + row) * args.x_stride) * clv_dtype_size(x->dtype);
+            args.seq = clv_zigzag_run(n, zigzag, x->lo[1] + row, rows - row);
+            args.position_offset = clv_zigzag_position(n, zigzag, x->lo[1] + row);
+            clv_rope_rotate(&args, (char *)out->data + at, (const char *)x->data + at);
+        }
+}
+
 static clv_status rope_run_precomputed(const void *precomputed, const clv_call *call, clv_error *err)
 {
     const rope_attrs *attrs = call->op->attrs;
@@ -153,7 +172,10 @@ static clv_status rope_run_precomputed(const void *precomputed, const clv_call *
                           .offsets = by_row ? offset : NULL};
     if (packed)
         copy_values(out, x);
-    clv_rope_rotate(&args, out->data, x->data);
+    if (attrs->zigzag)
+        rotate_runs(args, attrs->zigzag, out, x);
+    else
+        clv_rope_rotate(&args, out->data, x->data);
     return CLV_OK;
 }
 
@@ -231,6 +253,7 @@ clv_value clv_rope(clv_graph *graph, clv_value x, clv_value offset, const clv_ro
     attrs.how.dims = options->dims == 0 && type.rank > 0 ? type.shape[type.rank - 1] : options->dims;
     attrs.how.interleaved = options->interleaved;
     attrs.how.yarn = options->yarn;
+    attrs.zigzag = graph->zigzag;
     attrs.how.yarn_exact = options->yarn_exact;
     attrs.how.factor = options->factor;
     attrs.how.low_frequency = options->low_frequency;

@@ -17,7 +17,7 @@ static const int64_t MOST_KEYS = INT64_C(1) << 40; /* more than any memory; keep
 /* 0 rows count as decoding, because a rank without rows plans workspace for ranks with one. */
 static bool decodes(const clv_attention_args *a)
 {
-    return a->q_rows <= 1 && a->dropout == 0;
+    return a->q_rows <= 1 && a->dropout == 0 && !a->zigzag;
 }
 
 /* Floats for decoding, without the sums of parts. */
@@ -101,6 +101,10 @@ static clv_status check(const clv_attention_args *a, clv_error *err)
                         CLV_ATTENTION_MAX_DIM);
     if (!(a->dropout >= 0 && a->dropout < 1))
         return clv_fail(err, CLV_EINVAL, "attention: a dropout of %g is not in [0, 1)", a->dropout);
+    if (a->zigzag < 0 || (a->zigzag && (a->row_offset < 0 || a->row_offset + a->q_rows > a->k_rows)))
+        return clv_fail(err, CLV_EINVAL, "attention: query rows %lld..%lld of %lld in zig-zag order of %lld ranks",
+                        (long long)a->row_offset, (long long)(a->row_offset + a->q_rows), (long long)a->k_rows,
+                        (long long)a->zigzag);
     if (a->group < 1 || a->head_offset < 0 || a->kv_offset < 0 || a->window < 0)
         return clv_fail(err, CLV_EINVAL, "attention: group must be >= 1, the offsets and the window >= 0");
     if (a->heads > 0 && (a->head_offset / a->group < a->kv_offset ||
@@ -282,6 +286,7 @@ static void decode(const clv_attention_args *a)
 
 clv_status clv_attention_forward(const clv_attention_args *a, clv_error *err)
 {
+    clv_attention_args run;
     CLV_TRY(check(a, err));
     CLV_TRY(check_workspace(a, clv_attention_forward_workspace(a), err));
     if (a->dtype == CLV_F64)
@@ -289,7 +294,8 @@ clv_status clv_attention_forward(const clv_attention_args *a, clv_error *err)
     else if (decodes(a) && a->q_rows > 0)
         decode(a);
     else
-        forward_blocks(a);
+        for (int64_t row = 0; clv_attention_next_run(&run, a, row); row += run.q_rows)
+            forward_blocks(&run);
     return CLV_OK;
 }
 
@@ -323,6 +329,12 @@ static int64_t at(const clv_attention_view *view, int64_t b, int64_t s, int64_t 
     return b * view->batch_stride + s * view->row_stride + h * view->head_stride;
 }
 
+static int64_t key_row(const clv_attention_args *a, int64_t key)
+{
+    int64_t n;
+    return clv_attention_key_row(a, key, 1, &n);
+}
+
 /* The dot product of two rows of n elements. */
 static double dot(const clv_attention_args *a, int64_t n, const void *x, int64_t i, const void *y, int64_t j)
 {
@@ -343,7 +355,7 @@ static bool visible(const clv_attention_args *a, int64_t b, int64_t i, int64_t j
 
 static double score(const clv_attention_args *a, int64_t b, int64_t h, int64_t c, int64_t i, int64_t j)
 {
-    return (double)a->scale * dot(a, a->head_dim, a->q.data, at(&a->q, b, i, h), a->k.data, at(&a->k, b, j, c));
+    return (double)a->scale * dot(a, a->head_dim, a->q.data, at(&a->q, b, i, h), a->k.data, at(&a->k, b, key_row(a, j), c));
 }
 
 /* log(sum_j exp(score)) over visible keys; -inf if there are none, NaN if a score is NaN or the largest is infinite.
@@ -394,12 +406,12 @@ static void reference_row(const clv_attention_args *a, int64_t b, int64_t h, int
             continue;
         double p = probability(a, b, h, c, i, j, lse) * dropout_factor(a, b, h, i, j);
         for (int64_t d = 0; d < clv_attention_value_dim(a); d++)
-            out[d] += p * clv_dtype_load(a->dtype, a->v.data, at(&a->v, b, j, c) + d);
+            out[d] += p * clv_dtype_load(a->dtype, a->v.data, at(&a->v, b, key_row(a, j), c) + d);
     }
     for (int64_t d = 0; d < clv_attention_value_dim(a); d++)
         clv_dtype_store(a->dtype, a->out.data, at(&a->out, b, i, h) + d, out[d]);
     if (a->lse)
-        a->lse[(b * a->heads + h) * a->q_rows + i] = (float)lse;
+        a->lse[clv_attention_lse_index(a, b, h, i)] = (float)lse;
 }
 
 void clv_attention_forward_reference(const clv_attention_args *a)
@@ -416,7 +428,7 @@ static double reference_dp(const clv_attention_args *a, int64_t b, int64_t h, in
     double factor = dropout_factor(a, b, h, i, j);
     return factor == 0 ? 0
                        : factor * dot(a, clv_attention_value_dim(a), a->d_out.data, at(&a->d_out, b, i, h), a->v.data,
-                                      at(&a->v, b, j, c));
+                                      at(&a->v, b, key_row(a, j), c));
 }
 
 /* lse and delta of a row, delta = sum_j p dP; then dq = scale * sum_j p (dP - delta) k. */
@@ -434,7 +446,7 @@ static void reference_dq(const clv_attention_args *a, int64_t b, int64_t h, int6
             continue;
         double ds = probability(a, b, h, c, i, j, lse) * (reference_dp(a, b, h, c, i, j) - delta);
         for (int64_t d = 0; d < a->head_dim; d++)
-            dq[d] += a->scale * ds * clv_dtype_load(a->dtype, a->k.data, at(&a->k, b, j, c) + d);
+            dq[d] += a->scale * ds * clv_dtype_load(a->dtype, a->k.data, at(&a->k, b, key_row(a, j), c) + d);
     }
     for (int64_t d = 0; d < a->head_dim; d++)
         clv_dtype_store(a->dtype, a->dq.data, at(&a->dq, b, i, h) + d, dq[d]);
@@ -462,9 +474,9 @@ static void reference_dkv(const clv_attention_args *a, int64_t b, int64_t c, int
                 dv[d] += factor * p * clv_dtype_load(a->dtype, a->d_out.data, at(&a->d_out, b, i, h) + d);
         }
     for (int64_t d = 0; d < a->head_dim; d++)
-        clv_dtype_store(a->dtype, a->dk.data, at(&a->dk, b, j, c) + d, dk[d]);
+        clv_dtype_store(a->dtype, a->dk.data, at(&a->dk, b, key_row(a, j), c) + d, dk[d]);
     for (int64_t d = 0; d < clv_attention_value_dim(a); d++)
-        clv_dtype_store(a->dtype, a->dv.data, at(&a->dv, b, j, c) + d, dv[d]);
+        clv_dtype_store(a->dtype, a->dv.data, at(&a->dv, b, key_row(a, j), c) + d, dv[d]);
 }
 
 void clv_attention_backward_reference(const clv_attention_args *a)

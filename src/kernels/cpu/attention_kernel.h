@@ -15,6 +15,8 @@
  *   causal:      j <= q_offset + offsets[b] + i   (the global index of query row i; key rows are always whole)
  *   window:      j > q_offset + offsets[b] + i - window
  *   key_mask:    key_mask[b,j] != 0
+ * With `zigzag`, rows of q and k lie in zig-zag order (tensor/zigzag.h): i and j in these conditions, in the mask and in
+ * the indices of dropout are positions.
  * A query that sees no key has out = 0, lse = -inf, and no gradient. Hidden pairs are in no sum: NaN and infinity in
  * their q, k, v or d_out have no effect. In visible pairs they give what the formula gives (NaN for the row, if a score
  * is NaN or +inf or all are -inf; 0 * NaN and 0 * inf are NaN).
@@ -42,6 +44,7 @@
 #include "base/threads/work_stealing.h"
 #include "cleave/dtype.h"
 #include "cleave/rng.h"
+#include "tensor/zigzag.h"
 
 enum {
     CLV_ATTENTION_ROWS = 64,     /* query rows a block */
@@ -83,6 +86,9 @@ typedef struct clv_attention_args {
     int64_t batch_offset; /* global index of batch row 0                                             */
     int64_t row_offset;   /* global index of query row 0 in q (q_offset is its position among the keys) */
     int64_t global_heads, global_rows; /* H and Sq of the whole tensor */
+    int64_t zigzag;   /* ranks in whose zig-zag order the Sk rows of k lie, and those of q, of which row 0 is
+                         row_offset; q_offset and offsets are not used; 0: rows lie in order */
+    int64_t lse_rows; /* Sq of the tensor that lse points into; 0: q_rows */
     double scale;                      /* usually 1/sqrt(D); f32 where the dtype is computed in f32               */
     clv_dtype dtype;                   /* of everything but lse                                                  */
     int threads;                       /* OpenMP threads to use, >= 1; 0 is 1                                    */

@@ -11,7 +11,8 @@
 /* Inputs of a graph; CLV_NONE: not in this graph. */
 typedef struct clv_model_inputs {
     clv_value ids;         /* i32 [B,S] */
-    clv_value mask;        /* u8 [B,S] */
+    clv_value mask;        /* u8 [B,S] in the order of positions, */
+    clv_value row_mask;    /* and of rows, as ids and token_types */
     clv_value offset;      /* i32 [B], or [] for one sequence */
     clv_value token_types; /* i32 [B,S] */
 } clv_model_inputs;

@@ -65,6 +65,21 @@ static bool load_rows(uint16_t *block, const clv_attention_args *a, const clv_at
     return bad == 0;
 }
 
+/* The rows [padded, dim padded] of keys [key, key + n), as load_rows. */
+static bool load_keys(uint16_t *block, const clv_attention_args *a, const clv_attention_view *view, int64_t dim,
+                      int64_t b, int64_t key, int64_t end, int64_t c, int64_t n, int64_t padded)
+{
+    const int64_t width = clv_attention_pad_to_tile(dim);
+    bool finite = true;
+    for (int64_t at = 0, count; at < n; at += count) {
+        const int64_t row = clv_attention_key_row(a, key + at, end - key - at, &count), last = row + count;
+        count = min_of(count, n - at);
+        finite = load_rows(block + at * width, a, view, dim, b, row, last, c, count, count) && finite;
+    }
+    memset(block + n * width, 0, (size_t)((padded - n) * width) * sizeof *block);
+    return finite;
+}
+
 /* Four rows of four words each, row i in lanes 4i on. */
 CLV_INLINE __m512i four_rows(const uint32_t *in, int64_t step)
 {
@@ -293,7 +308,7 @@ static void forward_end(const forward_space *w, const clv_attention_args *a, int
     for (int64_t i = 0; i < rows; i++) {
         w->sum[i] = sum_of(w->sum[i], a, b, row + i);
         if (a->lse)
-            a->lse[(b * a->heads + h) * a->q_rows + row + i] = log_sum(w->max[i] * LN_2, w->sum[i]);
+            a->lse[clv_attention_lse_index(a, b, h, row + i)] = log_sum(w->max[i] * LN_2, w->sum[i]);
         w->sum[i] = inverse(w->sum[i]);
     }
     for (int64_t d = 0; d < width; d++)
@@ -351,8 +366,8 @@ bool clv_attention_try_forward_bf16(const clv_attention_args *a, float *workspac
     bool finite = true;
     for (int64_t key = first; key < seen; key += KEYS) {
         int64_t n = min_of(KEYS, seen - key);
-        finite = load_rows(w.k + (key - first) * width, a, &a->k, a->head_dim, b, key, seen, c, n, KEYS) && finite;
-        finite = load_rows(w.rows, a, &a->v, value_dim, b, key, seen, c, n, KEYS) && finite;
+        finite = load_keys(w.k + (key - first) * width, a, &a->k, a->head_dim, b, key, seen, c, n, KEYS) && finite;
+        finite = load_keys(w.rows, a, &a->v, value_dim, b, key, seen, c, n, KEYS) && finite;
         turn_keys(w.vt + (key - first), k_rows, w.rows, KEYS, of_values);
     }
     if (!finite)
@@ -418,7 +433,7 @@ static bool load_queries(const backward_space *w, const clv_attention_args *a, i
 {
     int64_t width = clv_attention_pad_to_tile(a->head_dim), value_dim = clv_attention_value_dim(a);
     int64_t of_values = clv_attention_pad_to_tile(value_dim);
-    const float *lse = a->lse + (b * a->heads + h) * a->q_rows + row;
+    const float *lse = a->lse + clv_attention_lse_index(a, b, h, row);
     uint16_t *out = (uint16_t *)w->dqt;
     bool finite = load_rows(w->rows, a, &a->d_out, value_dim, b, row, a->q_rows, h, rows, lanes);
     turn_words(w->dot, ROWS, (const uint32_t *)w->rows, of_values / 2, lanes, of_values / 2);
@@ -536,22 +551,27 @@ bool clv_attention_try_backward_bf16(const clv_attention_args *a, float *workspa
 {
     int64_t width = clv_attention_pad_to_tile(a->head_dim), k_rows = round_up(a->k_rows, KEYS);
     int64_t value_dim = clv_attention_value_dim(a), widest = clv_attention_pad_to_tile(clv_attention_widest(a));
-    int64_t seen = clv_attention_visible_keys(a, b, a->q_rows);
+    int64_t seen = a->zigzag ? a->k_rows : clv_attention_visible_keys(a, b, a->q_rows);
+    clv_attention_args run;
     backward_space w = backward_layout(workspace, widest, k_rows);
-    bool finite = load_rows(w.k, a, &a->k, a->head_dim, b, 0, seen, c, seen, k_rows), done = true;
-    finite = load_rows(w.v, a, &a->v, value_dim, b, 0, seen, c, seen, k_rows) && finite;
+    bool finite = load_keys(w.k, a, &a->k, a->head_dim, b, 0, seen, c, seen, k_rows), done = true;
+    finite = load_keys(w.v, a, &a->v, value_dim, b, 0, seen, c, seen, k_rows) && finite;
     turn_keys(w.kt, k_rows, w.k, k_rows, width);
     memset(w.dk, 0, (size_t)(2 * k_rows * widest) * sizeof *w.dk);
     bf16_begin();
     for (int64_t head = h; done && head < h + n; head++)
-        for (int64_t row = 0; done && row < a->q_rows; row += ROWS)
-            done = backward_block(&w, a, b, head, row, k_rows, finite);
+        for (int64_t at = 0; done && clv_attention_next_run(&run, a, at); at += run.q_rows)
+            for (int64_t row = 0; done && row < run.q_rows; row += ROWS)
+                done = backward_block(&w, &run, b, head, row, k_rows, finite);
     bf16_end();
     for (int which = 0; done && which < 2; which++) {
         const clv_attention_view *view = which ? &a->dv : &a->dk;
-        const int64_t dim = which ? value_dim : a->head_dim;
-        rows_store(CLV_BF16, element(a, view, b, 0, c), view->row_stride, which ? w.dv : w.dk,
-                   clv_attention_pad_to_tile(dim), a->k_rows, dim, which ? 1.0f : (float)a->scale);
+        const int64_t dim = which ? value_dim : a->head_dim, padded = clv_attention_pad_to_tile(dim);
+        for (int64_t key = 0, count; key < a->k_rows; key += count) {
+            const int64_t row = clv_attention_key_row(a, key, a->k_rows - key, &count);
+            rows_store(CLV_BF16, element(a, view, b, row, c), view->row_stride, (which ? w.dv : w.dk) + key * padded,
+                       padded, count, dim, which ? 1.0f : (float)a->scale);
+        }
     }
     return done;
 }

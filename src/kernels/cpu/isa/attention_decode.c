@@ -389,7 +389,7 @@ void CLV_ISA_NAME(clv_attention_decode_combine)(const clv_attention_args *a, flo
                 add_part(all, part_layout(parts, part, a), g, width);
         float sum = sum_of(all.sum[g], a, b, 0);
         if (a->lse)
-            a->lse[b * a->heads + h + g] = log_sum(all.max[g], sum);
+            a->lse[clv_attention_lse_index(a, b, h + g, 0)] = log_sum(all.max[g], sum);
         rows_store(a->dtype, element(a, &a->out, b, 0, h + g), a->out.row_stride, all.o + g * width, width, 1, dim,
                    inverse(sum));
     }

@@ -117,8 +117,22 @@ static void store_block(const clv_attention_args *a, const clv_attention_view *v
 /* n rows of k and v. */
 static void load_keys(float *k, float *v, const clv_attention_args *a, int64_t b, int64_t c, int64_t key, int64_t n)
 {
-    load_block(k, a, &a->k, a->head_dim, b, key, c, n, n, 1.0f);
-    load_block(v, a, &a->v, clv_attention_value_dim(a), b, key, c, n, n, 1.0f);
+    const int64_t dim = clv_attention_value_dim(a), width = clv_attention_pad_to_vector(a->head_dim);
+    for (int64_t at = 0, count; at < n; at += count) {
+        const int64_t row = clv_attention_key_row(a, key + at, n - at, &count);
+        load_block(k + at * width, a, &a->k, a->head_dim, b, row, c, count, count, 1.0f);
+        load_block(v + at * clv_attention_pad_to_vector(dim), a, &a->v, dim, b, row, c, count, count, 1.0f);
+    }
+}
+
+/* Gradients of all keys, or values. */
+static void store_keys(const clv_attention_args *a, const clv_attention_view *view, int64_t dim, int64_t b, int64_t c,
+                       const float *block)
+{
+    for (int64_t key = 0, n; key < a->k_rows; key += n) {
+        const int64_t row = clv_attention_key_row(a, key, a->k_rows - key, &n);
+        store_block(a, view, dim, b, row, c, n, block + key * clv_attention_pad_to_vector(dim), 1.0f);
+    }
 }
 
 /* Whether n floats, a multiple of CLV_ATTENTION_PAD, are finite: 0 * x is 0 only for finite x. */
@@ -366,7 +380,7 @@ static void forward_end(const forward_block *x, const clv_attention_args *a, int
     for (int64_t i = 0; i < x->rows; i++) {
         x->sum[i] = sum_of(x->sum[i], a, b, x->row + i);
         if (a->lse)
-            a->lse[(b * a->heads + h) * a->q_rows + x->row + i] = log_sum(x->max[i], x->sum[i]);
+            a->lse[clv_attention_lse_index(a, b, h, x->row + i)] = log_sum(x->max[i], x->sum[i]);
         x->sum[i] = inverse(x->sum[i]);
     }
     for (int64_t d = 0; d < width; d++)
@@ -455,7 +469,7 @@ static void backward_layout(backward_space *w, float *at, int64_t widest, int64_
 static void row_terms(const backward_block *x, float *out, const clv_attention_args *a, int64_t b, int64_t h)
 {
     int64_t dim = clv_attention_value_dim(a), width = clv_attention_pad_to_vector(dim);
-    const float *lse = a->lse + (b * a->heads + h) * a->q_rows + x->row;
+    const float *lse = a->lse + clv_attention_lse_index(a, b, h, x->row);
 
     load_block(out, a, &a->out, dim, b, x->row, h, x->rows, x->rows, 1.0f);
     for (int64_t i = 0; i < ROWS; i++) {
@@ -562,6 +576,7 @@ void CLV_ISA_NAME(clv_attention_backward_head)(const clv_attention_args *a, floa
         return;
 #endif
     backward_space w;
+    clv_attention_args run;
     int64_t blocks = clv_attention_blocks_per_key_pass(a);
     size_t bytes = (size_t)(a->k_rows * clv_attention_pad_to_vector(clv_attention_widest(a))) * sizeof *w.dk;
 
@@ -569,9 +584,10 @@ void CLV_ISA_NAME(clv_attention_backward_head)(const clv_attention_args *a, floa
     memset(w.dk, 0, bytes);
     memset(w.dv, 0, bytes);
     for (int64_t head = h; head < h + n; head++)
-        for (int64_t row = 0; row < a->q_rows; row += blocks * ROWS)
-            backward_blocks(&w, a, b, c, head, row, min_of(row + blocks * ROWS, a->q_rows));
-    store_block(a, &a->dk, a->head_dim, b, 0, c, a->k_rows, w.dk, 1.0f);
-    store_block(a, &a->dv, clv_attention_value_dim(a), b, 0, c, a->k_rows, w.dv, 1.0f);
+        for (int64_t at = 0; clv_attention_next_run(&run, a, at); at += run.q_rows)
+            for (int64_t row = 0; row < run.q_rows; row += blocks * ROWS)
+                backward_blocks(&w, &run, b, c, head, row, min_of(row + blocks * ROWS, run.q_rows));
+    store_keys(a, &a->dk, a->head_dim, b, c, w.dk);
+    store_keys(a, &a->dv, clv_attention_value_dim(a), b, c, w.dv);
     vf_stream_end();
 }

@@ -48,17 +48,64 @@ static inline int64_t clv_attention_blocks_per_key_pass(const clv_attention_args
     return blocks < 1 ? 1 : blocks < most ? blocks : most;
 }
 
+/* The index of a local query row in the whole tensor, in the order of positions. */
+static inline int64_t clv_attention_global_row(const clv_attention_args *a, int64_t row)
+{
+    return a->zigzag ? clv_zigzag_position(a->k_rows, a->zigzag, a->row_offset + row) : a->row_offset + row;
+}
+
+/* The row of k and v with the key of a position, and how many of the next `most` lie behind it, itself included. */
+static inline int64_t clv_attention_key_row(const clv_attention_args *a, int64_t key, int64_t most, int64_t *n)
+{
+    const int64_t row = a->zigzag ? clv_zigzag_row(a->k_rows, a->zigzag, key) : key;
+    *n = a->zigzag ? clv_zigzag_run(a->k_rows, a->zigzag, row, most) : most;
+    return row;
+}
+
+static inline clv_attention_view clv_attention_view_from(const clv_attention_args *a, clv_attention_view view,
+                                                         int64_t row)
+{
+    if (view.data)
+        view.data = (char *)view.data + (size_t)(row * view.row_stride) * clv_dtype_size(a->dtype);
+    return view;
+}
+
+static inline int64_t clv_attention_lse_index(const clv_attention_args *a, int64_t b, int64_t h, int64_t row)
+{
+    return (b * a->heads + h) * (a->lse_rows ? a->lse_rows : a->q_rows) + row;
+}
+
+/* The query rows from `row` on whose positions follow each other, as a call of their own; false: there is no row. */
+static inline bool clv_attention_next_run(clv_attention_args *run, const clv_attention_args *a, int64_t row)
+{
+    const int64_t left = a->q_rows - row;
+    if (left <= 0)
+        return false;
+    *run = *a;
+    if (!a->zigzag)
+        return true;
+    run->q_rows = clv_zigzag_run(a->k_rows, a->zigzag, a->row_offset + row, left);
+    run->lse_rows = a->lse_rows ? a->lse_rows : a->q_rows;
+    run->lse = a->lse ? a->lse + row : NULL;
+    run->q = clv_attention_view_from(a, a->q, row);
+    run->out = clv_attention_view_from(a, a->out, row);
+    run->d_out = clv_attention_view_from(a, a->d_out, row);
+    run->dq = clv_attention_view_from(a, a->dq, row);
+    run->row_offset += row;
+    return true;
+}
+
 /* Flat index of key 0 of a query row in the whole tensor [B,H,Sq,Sk]. */
 static inline uint64_t clv_attention_dropout_index(const clv_attention_args *a, int64_t b, int64_t h, int64_t row)
 {
     uint64_t head = (uint64_t)(a->batch_offset + b) * (uint64_t)a->global_heads + (uint64_t)(a->head_offset + h);
-    return (head * (uint64_t)a->global_rows + (uint64_t)(a->row_offset + row)) * (uint64_t)a->k_rows;
+    return (head * (uint64_t)a->global_rows + (uint64_t)clv_attention_global_row(a, row)) * (uint64_t)a->k_rows;
 }
 
-/* The global index of query row `row` of batch row b. */
+/* The position of query row `row` of batch row b. */
 static inline int64_t clv_attention_query_position(const clv_attention_args *a, int64_t b, int64_t row)
 {
-    return a->q_offset + (a->offsets ? a->offsets[b] : 0) + row;
+    return a->zigzag ? clv_attention_global_row(a, row) : a->q_offset + (a->offsets ? a->offsets[b] : 0) + row;
 }
 
 /* The first key that query rows from `row` on can see, rounded down to the start of its block. */
@@ -68,13 +115,11 @@ static inline int64_t clv_attention_first_key(const clv_attention_args *a, int64
     return first > 0 ? first / CLV_ATTENTION_KEYS * CLV_ATTENTION_KEYS : 0;
 }
 
-/* Upper bound of the keys that local query rows before `row` of batch row b can see. */
+/* Upper bound of the keys that local query rows before `row`, in order, of batch row b can see. */
 static inline int64_t clv_attention_visible_keys(const clv_attention_args *a, int64_t b, int64_t row)
 {
-    int64_t n = a->k_rows;
-    if (a->causal && clv_attention_query_position(a, b, row) < n)
-        n = clv_attention_query_position(a, b, row);
-    return n > 0 ? n : 0;
+    const int64_t n = a->k_rows, end = a->causal ? clv_attention_query_position(a, b, row - 1) + 1 : n;
+    return end < 0 ? 0 : end < n ? end : n;
 }
 
 /* The keys [result, *end) of part `part` of CLV_ATTENTION_PARTS that the query row of batch row b may see: whole
