@@ -234,6 +234,22 @@ static void test_activations_divide_by_the_ranks(void **state)
     }
 }
 
+/* Causal attention is equal work on all ranks, also where they split positions: the rank with the end of the sequence
+ * would have (2 - 1/8) times as much. */
+static void test_ranks_have_equal_work(void **state)
+{
+    const char *const meshes[] = {"data=1", "context=8"};
+    double flops[2];
+    for (int i = 0; i < 2; i++) {
+        clv_program *program = plan(meshes[i], 2, 1, 131072, CLV_RESHARD_WEIGHTS);
+        clv_prediction predicted = {.size = sizeof predicted};
+        must(clv_program_predict(program, NULL, &predicted, &err), &err);
+        flops[i] = predicted.flops;
+        clv_program_free(program);
+    }
+    assert_true(flops[1] >= flops[0] / 8 && flops[1] <= 1.001 * flops[0] / 8);
+}
+
 /* How often attention's exchange is of a kind. */
 static int count(const clv_program *program, const char *kind)
 {
@@ -266,6 +282,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_ranks_results), cmocka_unit_test(test_checkpoints_of_any_mesh),
         cmocka_unit_test(test_plans_are_exact), cmocka_unit_test(test_activations_divide_by_the_ranks),
-        cmocka_unit_test(test_exchanges_by_price)};
+        cmocka_unit_test(test_exchanges_by_price),
+        cmocka_unit_test(test_ranks_have_equal_work)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

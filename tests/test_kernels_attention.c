@@ -23,7 +23,7 @@ static double uniform(void)
 }
 
 typedef struct shape {
-    int64_t b, sq, sk, h, k, d, v, group, head_offset, kv_offset, q_offset, window;
+    int64_t b, sq, sk, h, k, d, v, group, head_offset, kv_offset, q_offset, window, zigzag;
     bool causal, mask, fused, own_offsets;
     double dropout;
 } shape;
@@ -98,6 +98,12 @@ static const shape shapes[] = {
     {.b = 2, .sq = 1, .sk = 300, .h = 6, .k = 2, .d = 24, .v = 9, .group = 3, .causal = true, .q_offset = 290},
     {.b = 1, .sq = 1, .sk = 1200, .h = 20, .k = 1, .d = 20, .v = 36, .group = 20, .mask = true},
     {.b = 1, .sq = 5, .sk = 70, .h = 2, .k = 1, .d = 576, .v = 512, .group = 2, .causal = true, .q_offset = 65},
+    /* rows in zig-zag order: of one rank, of all, of parts that are no rank's */
+    {.b = 2, .sq = 130, .sk = 260, .h = 2, .k = 1, .d = 24, .group = 2, .q_offset = 130, .causal = true, .zigzag = 2},
+    {.b = 1, .sq = 333, .sk = 333, .h = 2, .k = 2, .d = 16, .group = 1, .causal = true, .mask = true, .zigzag = 3},
+    {.b = 2, .sq = 100, .sk = 301, .h = 2, .k = 2, .d = 40, .group = 1, .q_offset = 77, .causal = true, .zigzag = 4,
+     .window = 90, .fused = true},
+    {.b = 1, .sq = 4, .sk = 7, .h = 2, .k = 2, .d = 8, .v = 12, .group = 1, .q_offset = 3, .causal = true, .zigzag = 7},
     /* nothing at all */
     {.b = 1, .sq = 4, .sk = 0, .h = 2, .k = 2, .d = 8, .group = 1},
     {.b = 1, .sq = 1, .sk = 0, .h = 2, .k = 2, .d = 8, .group = 1},
@@ -188,7 +194,8 @@ static void problem_make(problem *p, const shape *s, clv_dtype dtype)
                                    .dropout = s->dropout,
                                    .dropout_key = {{0x12345678u, 0x9abcdef0u}},
                                    .batch_offset = 100003, /* flat indices pass 2^32 */
-                                   .row_offset = 11,
+                                   .row_offset = s->zigzag ? s->q_offset : 11,
+                                   .zigzag = s->zigzag,
                                    .global_heads = s->head_offset + s->h + 2,
                                    .global_rows = 20000 + s->sq,
                                    .scale = (float)(1 / sqrt((double)s->d)),
@@ -325,6 +332,53 @@ static void test_against_reference(void **unused)
 {
     check_all(0);
     check_all(0.3);
+}
+
+/* Zig-zag order is a permutation in which each of P ranks has two granules, that from the begin and that from the end,
+ * and attention in it is that of rows in order, permuted. */
+static void test_zigzag(void **unused)
+{
+    enum { N = 29 };
+    for (int64_t ranks = 1; ranks <= N + 2; ranks++) {
+        shape s = {.b = 1, .sq = N, .sk = N, .h = 2, .k = 2, .d = 4, .group = 1, .causal = true, .dropout = 0.3};
+        problem plain, order;
+        const int64_t row = s.h * s.d;
+        bool seen[N] = {false};
+        problem_make(&plain, &s, CLV_F64);
+        s.zigzag = ranks;
+        problem_make(&order, &s, CLV_F64);
+        problem_fill(&plain);
+        plain.args.row_offset = order.args.row_offset = 0;
+        plain.args.global_rows = order.args.global_rows = N;
+        for (int64_t i = 0; i < N; i++) {
+            const int64_t at = clv_zigzag_position(N, ranks, i), rank = ((i + 1) * ranks - 1) / N;
+            assert_true(at >= 0 && at < N && !seen[at] && clv_zigzag_row(N, ranks, at) == i);
+            assert_true((at >= rank * N / ranks / 2 && at < (rank + 1) * N / ranks / 2) ||
+                        (at >= N - ((rank + 1) * N / ranks + 1) / 2 && at < N - (rank * N / ranks + 1) / 2));
+            seen[at] = true;
+            memcpy((double *)order.q + i * row, (double *)plain.q + at * row, (size_t)row * 8);
+            memcpy((double *)order.d_out + i * row, (double *)plain.d_out + at * row, (size_t)row * 8);
+            for (int64_t which = 0; which < 2; which++)
+                memcpy((double *)order.kv + (which * N + i) * row, (double *)plain.kv + (which * N + at) * row,
+                       (size_t)row * 8);
+        }
+        run_forward(&plain);
+        run_forward(&order);
+        run_backward(&plain);
+        run_backward(&order);
+        for (int64_t i = 0; i < N * row; i++) {
+            const int64_t from = clv_zigzag_position(N, ranks, i / row) * row + i % row;
+            assert_true(((double *)order.out)[i] == ((double *)plain.out)[from]);
+            assert_true(((double *)order.dq)[i] == ((double *)plain.dq)[from]);
+            for (int64_t which = 0; which < 2; which++) {
+                const double got = ((double *)order.dkv)[which * N * row + i],
+                             want = ((double *)plain.dkv)[which * N * row + from];
+                assert_true(fabs(got - want) <= 1e-13 * fmax(1, fabs(want))); /* summed in the order of rows */
+            }
+        }
+        problem_free(&plain);
+        problem_free(&order);
+    }
 }
 
 /* sum(d_out * out) */
@@ -638,7 +692,7 @@ static void test_errors(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_reference),
+        cmocka_unit_test(test_zigzag), cmocka_unit_test(test_against_reference),
         cmocka_unit_test(test_finite_differences),
         cmocka_unit_test(test_decoding_divided),
         cmocka_unit_test(test_division_changes_no_bit),

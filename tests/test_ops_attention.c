@@ -1,6 +1,7 @@
 /* Attention, rope and the KV cache: values against plain formulas in f64, gradients against central differences,
  * sharding rules by running them on cut views, what is refused, and costs. */
 #include "op_cases.h"
+#include "ops/builtin_ops.h"
 
 /* ---- attention ---- */
 
@@ -522,6 +523,83 @@ static void cache_values(void **state)
     }
 }
 
+/* Two parts of a cache of 5 positions for 2 sequences: rows go to the part that has their positions, and none beyond the
+ * last are taken, though the parts together have room for 6. */
+static void cache_in_parts(void **state)
+{
+    enum { PARTS = 2, B = 2, ROOM = 3, POSITIONS = 5, S = 2, W = 2 };
+    clv_graph *graph = new_graph();
+    clv_value cache = input(graph, "cache", CLV_F32, DIMS(PARTS * B, ROOM, W));
+    clv_value rows = input(graph, "rows", CLV_F32, DIMS(PARTS * B, S, W));
+    clv_value offset = input(graph, "offset", CLV_I32, DIMS(PARTS * B));
+    clv_value out = clv_cache_update_parts(graph, cache, rows, offset, PARTS, POSITIONS);
+    graph_eval *eval = graph_eval_new(graph, SEED);
+    clv_error err = {0};
+    for (int at = 0; at <= POSITIONS - S; at++) {
+        for (int b = 0; b < PARTS * B; b++)
+            graph_eval_set(eval, offset, b, at - b / B * ROOM);
+        graph_eval_must_run(eval, -1);
+        for (int64_t i = 0; i < PARTS * B * ROOM * W; i++) {
+            int64_t b = i / (ROOM * W), s = b / B * ROOM + i / W % ROOM - at;
+            double want = s >= 0 && s < S ? graph_eval_get(eval, rows, (b * S + s) * W + i % W)
+                                          : graph_eval_get(eval, cache, i);
+            assert_true(graph_eval_get(eval, out, i) == want);
+        }
+        assert_true(graph_eval_check_rules(eval) > 0);
+    }
+    graph_eval_set(eval, offset, B, POSITIONS - S + 1 - ROOM);
+    assert_int_equal(graph_eval_run(eval, -1, &err), CLV_ELIMIT);
+    assert_non_null(strstr(err.message, "context full: 2 rows from 4 on do not fit a cache of 5 rows"));
+    graph_eval_free(eval);
+    clv_graph_free(graph);
+}
+
+/* ---- zig-zag order ---- */
+
+/* Ops that go by positions, in the order of rows of 3 ranks: their parts on any ranks are those of the whole. (What the
+ * whole is, test_kernels_attention.c and test_context.c say.) */
+static void rows_in_zigzag_order(void **state)
+{
+    enum { B = 2, S = 7, H = 4, K = 2, D = 4 };
+    for (int packed = 0; packed < 2; packed++) {
+        clv_graph *graph = new_graph();
+        graph->zigzag = 3;
+        const clv_rope_options rope = {.theta = 100};
+        clv_value ids = clv_tokens_in_row_order(graph, input(graph, "ids", CLV_I32, DIMS(B, S)));
+        clv_value q = input(graph, "q", CLV_F64, DIMS(B, S, H, D));
+        clv_value kv = packed ? input(graph, "kv", CLV_F64, DIMS(B, S, 2, K, D))
+                              : input(graph, "kv", CLV_F64, DIMS(B, S, K, D + 3));
+        const clv_attention_options options = {.size = sizeof options,
+                                               .causal = true,
+                                               .mask = input(graph, "mask", CLV_U8, DIMS(B, S)),
+                                               .value_dim = packed ? 0 : 3,
+                                               .window = packed ? 0 : 3,
+                                               .dropout = packed ? 0 : 0.4,
+                                               .dropout_key = dropout_key};
+        q = clv_dropout(graph, clv_rope(graph, q, CLV_NONE, &rope), 0.3, dropout_key, CLV_NONE);
+        kv = packed ? clv_rope(graph, kv, CLV_NONE, &rope) : kv;
+        clv_value y = clv_attention(graph, q, kv, &options), wrt[] = {q, kv}, d[2];
+        clv_value loss = clv_reduce(graph, CLV_SUM, clv_mul(graph, y, y), (int[]){0, 1, 2, 3}, 4, false);
+        clv_gradients(graph, loss, CLV_NONE, wrt, 2, d);
+        assert_true(clv_valid(ids) && clv_valid(clv_positions_in_row_order(graph, S, CLV_NONE)));
+        graph_eval *eval = graph_eval_new(graph, SEED);
+        graph_eval_must_run(eval, -1);
+        assert_true(graph_eval_check_rules(eval) > 20);
+        graph_eval_free(eval);
+        clv_graph_free(graph);
+    }
+    clv_graph *graph = new_graph();
+    graph->zigzag = 2;
+    clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 4, 2, 4)), input(graph, "kv", CLV_F32, DIMS(1, 5, 2, 2, 4)),
+                  NULL);
+    assert_refused(graph, CLV_EUNSUPPORTED, "rows in zig-zag order with 4 query rows and 5 keys");
+    graph = new_graph();
+    graph->zigzag = 2;
+    clv_rope(graph, input(graph, "x", CLV_F32, DIMS(1, 4, 2, 4)), scalar(graph, "o", CLV_I32),
+             &(clv_rope_options){.theta = 10});
+    assert_refused(graph, CLV_EUNSUPPORTED, "rows in zig-zag order with an offset");
+}
+
 /* ---- costs ---- */
 
 static clv_op_cost cost_of(const clv_graph *graph, const char *name)
@@ -590,6 +668,7 @@ int main(void)
         cmocka_unit_test(attention_refuses),       cmocka_unit_test(rope_values),
         cmocka_unit_test(rope_gradients),          cmocka_unit_test(rope_refuses),
         cmocka_unit_test(cache_of_own_rows),       cmocka_unit_test(cache_values),
+        cmocka_unit_test(cache_in_parts),          cmocka_unit_test(rows_in_zigzag_order),
         cmocka_unit_test(costs_of_windows),        cmocka_unit_test(costs),
     };
     printf("seed %d\n", SEED);

@@ -29,6 +29,7 @@ struct clv_op {
 
 typedef struct clv_factor {
     const char *name; /* "query groups"; NULL: the name of its dimensions */
+    const char *order; /* of its indices, for explanations: "zig-zag"; NULL: ascending */
     int64_t size;
     clv_reduction reduction; /* how results without the factor combine; NONE: every result has it */
     bool whole;              /* must not be split */

@@ -559,6 +559,13 @@ clv_value clv_model_forward(clv_graph *graph, const clv_model *m, const clv_mode
                                                          : CLV_NONE;
 }
 
+void clv_model_loss(clv_graph *graph, const clv_model *m, const clv_model_graph_options *how)
+{
+    clv_model_build_options build;
+    if (begin(&build, graph, m, how, false, __func__))
+        clv_build_loss(graph, &m->config, &build);
+}
+
 void clv_model_inference(clv_graph *graph, const clv_model *m, const clv_model_graph_options *how)
 {
     clv_model_build_options build;

@@ -65,6 +65,10 @@ typedef struct clv_state_read_request {
     void *out;
 } clv_state_read_request;
 
+/* Adds a forward pass with the inputs "ids" and "labels", and "mask" and "token_types" if they are asked for, whose
+ * output "loss" is the mean cross-entropy. */
+void clv_model_loss(clv_graph *graph, const clv_model *model, const clv_model_graph_options *how);
+
 /* clv_compile with the model's options. */
 clv_status clv_model_compile(clv_program **out, const clv_model *model, const clv_graph *graph, clv_error *err);
 

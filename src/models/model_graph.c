@@ -494,13 +494,19 @@ static void gradient_accumulation_step(clv_graph *graph, const clv_model_config 
     output_loss(graph, mean, dropped);
 }
 
+static clv_value batch_loss(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
+                            router_results *of_routers)
+{
+    clv_value logits = build_forward(graph, model, build, NULL, of_routers);
+    clv_value labels = row_input(graph, "labels", CLV_I32, build);
+    return clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORE_INDEX);
+}
+
 static void whole_batch_step(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
                              const clv_update_options *how, bool output_grad_norm)
 {
     router_results of_routers;
-    clv_value logits = build_forward(graph, model, build, NULL, &of_routers);
-    clv_value labels = row_input(graph, "labels", CLV_I32, build);
-    clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORE_INDEX);
+    clv_value loss = batch_loss(graph, model, build, &of_routers);
     loss = clv_valid(of_routers.loss) ? clv_add(graph, loss, of_routers.loss) : loss;
     clv_trainable trained = clv_build_trainable(graph, build);
     clv_build_updates(graph, build, &trained, loss, how, output_grad_norm);
@@ -534,6 +540,14 @@ void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const
         gradient_accumulation_step(graph, model, &build, how);
     else
         whole_batch_step(graph, model, &build, how, output_grad_norm);
+    graph->zigzag = 0;
+}
+
+void clv_build_loss(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build)
+{
+    router_results of_routers;
+    graph->zigzag = zigzag_ranks(graph, model, build);
+    output_loss(graph, batch_loss(graph, model, build, &of_routers), CLV_NONE);
     graph->zigzag = 0;
 }
 

@@ -72,6 +72,19 @@ static clv_value offsets_in_parts(clv_graph *graph, clv_value offset, int64_t ba
     return fold_parts(graph, in_part, &layout);
 }
 
+/* x [P,...], whose part is a dimension of its own, split as the names say. */
+static clv_value by_part(clv_graph *graph, clv_value x, int rank, const int64_t *shape, const clv_logical_axis *of,
+                         const clv_axis_rules *rules, const clv_self_attention_options *o)
+{
+    clv_layout layout = clv_named_layout(graph, rules, rank, of);
+    for (int d = 0; d < rank; d++)
+        if (of[d] && clv_logical_axis_equal(of[d], CLV_HEADS))
+            clv_nn_shard_query_heads(graph, &layout, d, o->heads, o->kv_heads);
+    x = clv_constrain(graph, clv_reshape(graph, x, rank, shape), &layout);
+    clv_nn_annotate(graph, x, rules, NULL, of);
+    return x;
+}
+
 /* The average of out [P,B,S,H,D] by lse [P,B,H,S], computed in f32. */
 static clv_value merge_parts(clv_graph *graph, clv_value out, clv_value lse)
 {
@@ -108,13 +121,16 @@ clv_value clv_nn_attention_to_cache(clv_graph *graph, clv_value q, clv_value kv,
         q = repeat(graph, q, parts, rules, o);
         kv = repeat(graph, kv, parts, rules, o);
     }
-    const clv_value updated = clv_cache_update_part(graph, cache, kv, each.offset, parts > 1);
+    const clv_value updated = clv_cache_update_parts(graph, cache, kv, each.offset, parts > 1 ? parts : 0, o->context);
     clv_assign(graph, cache, updated);
     const clv_value out = clv_attention(graph, q, updated, &each);
     if (parts == 1 || !clv_valid(out))
         return out;
     const clv_value lse = clv_op_result(&graph->ops[graph->values[out.id].op], 1);
+    static const clv_logical_axis of_out[] = {CLV_CACHE_SEQ, CLV_BATCH, CLV_UNNAMED, CLV_HEADS, CLV_UNNAMED};
+    static const clv_logical_axis of_lse[] = {CLV_CACHE_SEQ, CLV_BATCH, CLV_HEADS, CLV_UNNAMED};
     const int64_t s = query.shape[1], h = query.shape[2];
-    return merge_parts(graph, clv_reshape(graph, out, 5, (int64_t[]){parts, b, s, h, o->head_dim}),
-                       clv_reshape(graph, lse, 4, (int64_t[]){parts, b, h, s}));
+    const int64_t out_shape[] = {parts, b, s, h, o->head_dim}, lse_shape[] = {parts, b, h, s};
+    return merge_parts(graph, by_part(graph, out, 5, out_shape, of_out, rules, o),
+                       by_part(graph, lse, 4, lse_shape, of_lse, rules, o));
 }

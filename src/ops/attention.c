@@ -153,7 +153,8 @@ static head_factors add_factors(clv_rule *rule, const clv_op *op, const clv_type
     f.k = clv_rule_add_factor(rule, kv_heads, CLV_REDUCTION_NONE);
     f.g = clv_rule_add_factor(rule, q->shape[2] / kv_heads, beyond_kv);
     clv_rule_name_factor(rule, f.b, "batch");
-    clv_rule_name_factor(rule, f.s, ((const attention_attrs *)op->attrs)->zigzag ? "zig-zag sequence" : "sequence");
+    clv_rule_name_factor(rule, f.s, "sequence");
+    rule->factor[f.s].order = ((const attention_attrs *)op->attrs)->zigzag ? "zig-zag" : NULL;
     clv_rule_name_factor(rule, f.k, q->shape[2] == kv_heads ? "heads" : "KV heads");
     clv_rule_name_factor(rule, f.g, "query groups");
     clv_rule_replicate_remainder(rule, f.k, f.g);

@@ -55,8 +55,10 @@ clv_value clv_graph_unbroadcast(clv_graph *graph, clv_value x, clv_type like);
 /* The gradient of an embedding: rows of d_out [..., M] added up by ids (i32 or i64) [...], in [vocabulary, M]. An id
  * outside [0, vocabulary) is left out. */
 clv_value clv_embedding_gradient(clv_graph *graph, int64_t vocabulary, clv_value d_out, clv_value ids);
-/* clv_cache_update of a part of a cache: offset may be anything, and rows that are not in the part are passed over. */
-clv_value clv_cache_update_part(clv_graph *graph, clv_value cache, clv_value rows, clv_value offset, bool is_part);
+/* clv_cache_update of a cache of so many positions in parts, [parts B,...]: offset is from the begin of each part, and
+ * rows that are not in the part are passed over. */
+clv_value clv_cache_update_parts(clv_graph *graph, clv_value cache, clv_value rows, clv_value offset, int64_t parts,
+                                 int64_t positions);
 /* Tokens, or a mask of them, [B,S] in the order of the graph's rows of sequences (clv_graph.zigzag). */
 clv_value clv_tokens_in_row_order(clv_graph *graph, clv_value x);
 /* clv_iota of the positions of n rows in that order. */

@@ -30,7 +30,9 @@ static void zigzag_rule(const clv_op *op, const clv_type *in, const clv_type *ou
     const int b = clv_rule_add_factor(rule, in[0].shape[0], CLV_REDUCTION_NONE);
     clv_rule_operand_dim(rule, 0, 0, b);
     clv_rule_result_dim(rule, 0, 0, b);
-    clv_rule_result_dim(rule, 0, 1, clv_rule_add_factor(rule, in[0].shape[1], CLV_REDUCTION_NONE));
+    const int s = clv_rule_add_factor(rule, in[0].shape[1], CLV_REDUCTION_NONE);
+    clv_rule_result_dim(rule, 0, 1, s);
+    clv_rule_name_factor(rule, s, "sequence");
 }
 
 static clv_status zigzag_run(const clv_call *call, clv_error *err)

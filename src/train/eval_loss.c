@@ -3,18 +3,6 @@
 
 #include "train/trainer.h"
 
-static void build(clv_graph *graph, const clv_trainer *t)
-{
-    static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
-    const int64_t shape[] = {t->batch, t->seq};
-    clv_layout layout = clv_named_layout(graph, &t->model->rules, 2, names), scalar = clv_layout_replicated(0);
-    const clv_model_graph_options how = clv_trainer_graph_options(t);
-    clv_value logits = clv_model_forward(graph, t->model, &how, NULL);
-    clv_value labels = clv_input(graph, "labels", CLV_I32, 2, shape, &layout);
-    clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORE_INDEX);
-    clv_output(graph, "loss", clv_cast(graph, loss, CLV_F32), &scalar);
-}
-
 /* Compiles and loads the program, once. */
 static clv_status load(clv_trainer *t, clv_error *err)
 {
@@ -23,7 +11,8 @@ static clv_status load(clv_trainer *t, clv_error *err)
     if (t->eval_program)
         return CLV_OK;
     CLV_TRY(clv_graph_new(&graph, &t->model->mesh, err));
-    build(graph, t);
+    const clv_model_graph_options how = clv_trainer_graph_options(t);
+    clv_model_loss(graph, t->model, &how);
     clv_status status = clv_model_compile(&program, t->model, graph, err);
     clv_graph_free(graph);
     CLV_TRY(status);

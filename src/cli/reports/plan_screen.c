@@ -362,6 +362,7 @@ static const char *const purposes[CLV_PURPOSE_COUNT] = {
     [CLV_PURPOSE_GRADIENT_REDUCTION] = "gradient reductions",
     [CLV_PURPOSE_SEQUENCE_PARALLEL] = "SP gathers and scatters",
     [CLV_PURPOSE_CONTEXT_PARALLEL] = "context exchange",
+    [CLV_PURPOSE_CACHE_REDUCTION] = "parts of the KV cache",
     [CLV_PURPOSE_TP_REDUCTION] = "TP reductions",
     [CLV_PURPOSE_TP_GATHER] = "TP gathers",
     [CLV_PURPOSE_EXPERT_PARALLEL] = "tokens to experts, back",

@@ -161,5 +161,8 @@ void clv_build_updates(clv_graph *graph, const clv_model_build_options *build, c
 void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
                           const clv_update_options *how, bool output_grad_norm);
 
+/* Adds the output "loss": the mean cross-entropy of the inputs "ids" and "labels". */
+void clv_build_loss(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build);
+
 /* clv_model_inference. */
 void clv_build_inference(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build);

@@ -1,5 +1,5 @@
-/* collective_purpose.c - decides what a collective is for: weights, gradients, SP, CP, TP, EP, the vocabulary,
- * resharding.
+/* collective_purpose.c - decides what a collective is for: weights, gradients, SP, CP, a split cache, TP, EP, the
+ * vocabulary, resharding.
  *
  * In: a value, the step that it takes, and why. What counts, in this order, is whose value it is (a weight, its
  * gradient), whether it moves along axes that split experts, the dimension along which it is gathered or scattered, and
@@ -74,7 +74,7 @@ static const clv_op *maker_of(const clv_graph *graph, int value)
     return info->source == CLV_FROM_OP ? &graph->ops[info->op] : NULL;
 }
 
-static const char vocabulary[] = "vocabulary", experts[] = "experts";
+static const char vocabulary[] = "vocabulary", experts[] = "experts", cached[] = "cached positions";
 
 /* Whether the op that made the value, or, for its gradient, the primal, or the one that needs it works on the
  * vocabulary. */
@@ -192,7 +192,8 @@ clv_collective_purpose clv_explain_collective_purpose(const clv_partitioner *p, 
     if (moves_sequence)
         return CLV_PURPOSE_SEQUENCE_PARALLEL;
     if (clv_step_reduces(step->kind))
-        return CLV_PURPOSE_TP_REDUCTION;
+        return maker_of(p->graph, value) && works_on(p, maker_of(p->graph, value), cached) ? CLV_PURPOSE_CACHE_REDUCTION
+                                                                                           : CLV_PURPOSE_TP_REDUCTION;
     return step->kind == CLV_STEP_ALL_GATHER && !is_along(&it, "batch") ? CLV_PURPOSE_TP_GATHER
                                                                         : CLV_PURPOSE_RESHARDING;
 }

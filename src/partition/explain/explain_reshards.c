@@ -150,7 +150,8 @@ void clv_explain_factor(clv_text *t, const clv_partitioner *p, const clv_op *op,
 {
     int d = result_dim(op, rule, f);
     if (p->factor_names[f])
-        clv_text_add(t, "%s%s", p->factor_names[f],
+        clv_text_add(t, "%s%s%s%s", rule->factor[f].order ? rule->factor[f].order : "",
+                     rule->factor[f].order ? " " : "", p->factor_names[f],
                      !is_ambiguous(p, rule, f) ? ""
                      : d < 0                   ? " (summed)"
                                                : " (of the result)");
