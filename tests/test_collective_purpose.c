@@ -113,7 +113,7 @@ static void test_presets(void **state)
         {"context=8", "fsdp", &training, CLV_PURPOSE_WEIGHT_GATHER, "forward", 5, 1},
         {"context=8", "fsdp", &training, CLV_PURPOSE_GRADIENT_REDUCTION, "backward", 7, 2},
         /* the largest lse of the parts of the cache, and two sums */
-        {"context=8", "dp", &decoding, CLV_PURPOSE_CACHE_REDUCTION, "forward", 3, 0},
+        {"context=8", "dp", &decoding, CLV_PURPOSE_SPLIT_CACHE, "forward", 3, 0},
         {"context=8", "dp", &decoding, CLV_PURPOSE_TP_REDUCTION, "forward", 0, 0},
         {"context=2,model=8", "megatron-sp", &training, CLV_PURPOSE_CONTEXT_PARALLEL, "forward", 3, 0},
         {"context=2,model=8", "megatron-sp", &training, CLV_PURPOSE_SEQUENCE_PARALLEL, "forward", 4, 2},

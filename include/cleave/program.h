@@ -111,7 +111,7 @@ typedef enum clv_collective_purpose {
     CLV_PURPOSE_SEQUENCE_PARALLEL,  /**< SP: gathers or scatters activations, or their gradients, along the sequence */
     CLV_PURPOSE_CONTEXT_PARALLEL,   /**< CP: likewise, along axes that split no weight by tensor parallelism: keys and
                                          values of attention, or heads or sequences in exchange for positions */
-    CLV_PURPOSE_CACHE_REDUCTION,    /**< averages attention to the parts of a KV cache that is split over positions */
+    CLV_PURPOSE_SPLIT_CACHE,        /**< averages attention to the parts of a KV cache that is split over positions */
     CLV_PURPOSE_TP_REDUCTION,       /**< TP: sums the partial results of products that are split over ranks */
     CLV_PURPOSE_TP_GATHER,          /**< TP: gathers activations along another dimension than batch and sequence */
     CLV_PURPOSE_EXPERT_PARALLEL,    /**< EP: brings tokens to the ranks of their experts, and results back */
@@ -121,7 +121,7 @@ typedef enum clv_collective_purpose {
 } clv_collective_purpose;
 
 /** "resharding", "weight_gather", "gradient_reduction", "sequence_parallel", "context_parallel",
- *  "cache_reduction", "tp_reduction", "tp_gather", "expert_parallel", "vocabulary", "scalar"; "unknown" for any other value. */
+ *  "split_cache", "tp_reduction", "tp_gather", "expert_parallel", "vocabulary", "scalar"; "unknown" for any other value. */
 CLV_EXPERIMENTAL const char *clv_collective_purpose_name(clv_collective_purpose purpose);
 
 /** A collective of the program, or a local slice or mask (0 bytes), in order of execution. Strings live with the

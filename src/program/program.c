@@ -106,7 +106,7 @@ const char *clv_collective_purpose_name(clv_collective_purpose purpose)
         [CLV_PURPOSE_GRADIENT_REDUCTION] = "gradient_reduction",
         [CLV_PURPOSE_SEQUENCE_PARALLEL] = "sequence_parallel",
         [CLV_PURPOSE_CONTEXT_PARALLEL] = "context_parallel",
-        [CLV_PURPOSE_CACHE_REDUCTION] = "cache_reduction",
+        [CLV_PURPOSE_SPLIT_CACHE] = "split_cache",
         [CLV_PURPOSE_TP_REDUCTION] = "tp_reduction",
         [CLV_PURPOSE_TP_GATHER] = "tp_gather",
         [CLV_PURPOSE_EXPERT_PARALLEL] = "expert_parallel",

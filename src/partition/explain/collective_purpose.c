@@ -160,6 +160,14 @@ static bool is_of_context(const reshard_context *it)
     return (moved & it->p->stationary_axes) == 0;
 }
 
+/* What attention to each part of a cache makes, or a sum of that. */
+static bool is_of_split_cache(const reshard_context *it)
+{
+    const clv_op *maker = maker_of(it->p->graph, it->value);
+    return has_dim(it->p, it->value, cached) ||
+           (clv_step_reduces(it->step->kind) && maker && works_on(it->p, maker, cached));
+}
+
 /* A weight's gradient, or what becomes one by a constraint or an op of a single operand. */
 static bool is_of_gradients(const reshard_context *it)
 {
@@ -191,9 +199,10 @@ clv_collective_purpose clv_explain_collective_purpose(const clv_partitioner *p, 
         return CLV_PURPOSE_VOCABULARY;
     if (moves_sequence)
         return CLV_PURPOSE_SEQUENCE_PARALLEL;
+    if (is_of_split_cache(&it))
+        return CLV_PURPOSE_SPLIT_CACHE;
     if (clv_step_reduces(step->kind))
-        return maker_of(p->graph, value) && works_on(p, maker_of(p->graph, value), cached) ? CLV_PURPOSE_CACHE_REDUCTION
-                                                                                           : CLV_PURPOSE_TP_REDUCTION;
+        return CLV_PURPOSE_TP_REDUCTION;
     return step->kind == CLV_STEP_ALL_GATHER && !is_along(&it, "batch") ? CLV_PURPOSE_TP_GATHER
                                                                         : CLV_PURPOSE_RESHARDING;
 }
