@@ -115,7 +115,8 @@ static void test_presets(void **state)
         /* the largest lse of the parts of the cache, and two sums */
         {"context=8", "dp", &decoding, CLV_PURPOSE_SPLIT_CACHE, "forward", 3, 0},
         {"context=8", "dp", &decoding, CLV_PURPOSE_TP_REDUCTION, "forward", 0, 0},
-        {"context=2,model=8", "megatron-sp", &training, CLV_PURPOSE_CONTEXT_PARALLEL, "forward", 3, 0},
+        /* there is a KV head for each rank of model alone: keys and values are gathered */
+        {"context=2,model=8", "megatron-sp", &training, CLV_PURPOSE_CONTEXT_PARALLEL, "forward", 1, 0},
         {"context=2,model=8", "megatron-sp", &training, CLV_PURPOSE_SEQUENCE_PARALLEL, "forward", 4, 2},
         {"context=2,model=8", "megatron-sp", &training, CLV_PURPOSE_RESHARDING, "forward", 0, 0},
         /* an 8-bit reduction is an all_to_all and a gather of the same purpose */

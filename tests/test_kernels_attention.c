@@ -101,8 +101,18 @@ static const shape shapes[] = {
     /* rows in zig-zag order: of one rank, of all, of parts that are no rank's */
     {.b = 2, .sq = 130, .sk = 260, .h = 2, .k = 1, .d = 24, .group = 2, .q_offset = 130, .causal = true, .zigzag = 2},
     {.b = 1, .sq = 333, .sk = 333, .h = 2, .k = 2, .d = 16, .group = 1, .causal = true, .mask = true, .zigzag = 3},
-    {.b = 2, .sq = 100, .sk = 301, .h = 2, .k = 2, .d = 40, .group = 1, .q_offset = 77, .causal = true, .zigzag = 4,
-     .window = 90, .fused = true},
+    {.b = 2,
+     .sq = 100,
+     .sk = 301,
+     .h = 2,
+     .k = 2,
+     .d = 40,
+     .group = 1,
+     .q_offset = 77,
+     .causal = true,
+     .zigzag = 4,
+     .window = 90,
+     .fused = true},
     {.b = 1, .sq = 4, .sk = 7, .h = 2, .k = 2, .d = 8, .v = 12, .group = 1, .q_offset = 3, .causal = true, .zigzag = 7},
     /* nothing at all */
     {.b = 1, .sq = 4, .sk = 0, .h = 2, .k = 2, .d = 8, .group = 1},
@@ -692,7 +702,8 @@ static void test_errors(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_zigzag), cmocka_unit_test(test_against_reference),
+        cmocka_unit_test(test_zigzag),
+        cmocka_unit_test(test_against_reference),
         cmocka_unit_test(test_finite_differences),
         cmocka_unit_test(test_decoding_divided),
         cmocka_unit_test(test_division_changes_no_bit),

@@ -541,8 +541,8 @@ static void cache_in_parts(void **state)
         graph_eval_must_run(eval, -1);
         for (int64_t i = 0; i < PARTS * B * ROOM * W; i++) {
             int64_t b = i / (ROOM * W), s = b / B * ROOM + i / W % ROOM - at;
-            double want = s >= 0 && s < S ? graph_eval_get(eval, rows, (b * S + s) * W + i % W)
-                                          : graph_eval_get(eval, cache, i);
+            double want =
+                s >= 0 && s < S ? graph_eval_get(eval, rows, (b * S + s) * W + i % W) : graph_eval_get(eval, cache, i);
             assert_true(graph_eval_get(eval, out, i) == want);
         }
         assert_true(graph_eval_check_rules(eval) > 0);
