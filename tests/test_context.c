@@ -280,9 +280,8 @@ static void test_exchanges_by_price(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_ranks_results), cmocka_unit_test(test_checkpoints_of_any_mesh),
-        cmocka_unit_test(test_plans_are_exact), cmocka_unit_test(test_activations_divide_by_the_ranks),
-        cmocka_unit_test(test_exchanges_by_price),
-        cmocka_unit_test(test_ranks_have_equal_work)};
+        cmocka_unit_test(test_one_ranks_results),  cmocka_unit_test(test_checkpoints_of_any_mesh),
+        cmocka_unit_test(test_plans_are_exact),    cmocka_unit_test(test_activations_divide_by_the_ranks),
+        cmocka_unit_test(test_exchanges_by_price), cmocka_unit_test(test_ranks_have_equal_work)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -523,8 +523,8 @@ static void cache_values(void **state)
     }
 }
 
-/* Two parts of a cache of 5 positions for 2 sequences: rows go to the part that has their positions, and none beyond the
- * last are taken, though the parts together have room for 6. */
+/* Two parts of a cache of 5 positions for 2 sequences: rows go to the part that has their positions, and none beyond
+ * the last are taken, though the parts together have room for 6. */
 static void cache_in_parts(void **state)
 {
     enum { PARTS = 2, B = 2, ROOM = 3, POSITIONS = 5, S = 2, W = 2 };

@@ -121,7 +121,8 @@ typedef enum clv_collective_purpose {
 } clv_collective_purpose;
 
 /** "resharding", "weight_gather", "gradient_reduction", "sequence_parallel", "context_parallel",
- *  "split_cache", "tp_reduction", "tp_gather", "expert_parallel", "vocabulary", "scalar"; "unknown" for any other value. */
+ *  "split_cache", "tp_reduction", "tp_gather", "expert_parallel", "vocabulary", "scalar"; "unknown" for any other
+ *  value. */
 CLV_EXPERIMENTAL const char *clv_collective_purpose_name(clv_collective_purpose purpose);
 
 /** A collective of the program, or a local slice or mask (0 bytes), in order of execution. Strings live with the

@@ -28,7 +28,7 @@ struct clv_op {
 /* ---- sharding rule ---- */
 
 typedef struct clv_factor {
-    const char *name; /* "query groups"; NULL: the name of its dimensions */
+    const char *name;  /* "query groups"; NULL: the name of its dimensions */
     const char *order; /* of its indices, for explanations: "zig-zag"; NULL: ascending */
     int64_t size;
     clv_reduction reduction; /* how results without the factor combine; NONE: every result has it */

@@ -513,15 +513,15 @@ static void whole_batch_step(clv_graph *graph, const clv_model_config *model, co
     output_loss(graph, loss, of_routers.dropped);
 }
 
-/* The ranks that share a sequence in causal attention, if its rows may lie in zig-zag order: which rows find no place at
- * an expert with a capacity depends on their order, and ops of a registered family may go by it. */
+/* The ranks that share a sequence in causal attention, if its rows may lie in zig-zag order: which rows find no place
+ * at an expert with a capacity depends on their order, and ops of a registered family may go by it. */
 static int64_t zigzag_ranks(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build)
 {
     static const clv_logical_axis names[] = {CLV_BATCH, CLV_SEQ, CLV_HEADS, CLV_HEAD_DIM};
     const clv_layout queries = clv_named_layout(graph, &build->rules, 4, names);
     const int64_t ranks = clv_graph_ok(graph) ? clv_layout_block_count(&queries, 1) : 1;
-    const bool any_order = !model->bidirectional && !model->family->is_custom &&
-                           (model->experts == 0 || model->capacity_factor == 0);
+    const bool any_order =
+        !model->bidirectional && !model->family->is_custom && (model->experts == 0 || model->capacity_factor == 0);
     return ranks > 1 && any_order ? ranks : 0;
 }
 

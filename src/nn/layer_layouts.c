@@ -160,10 +160,15 @@ static const char *dim_name(clv_logical_axis name)
     static const struct {
         clv_logical_axis axis;
         const char *name;
-    } names[] = {
-        {CLV_SEQ, "sequence"},  {CLV_CACHE_SEQ, "cached positions"}, {CLV_EMBED, "width"},        {CLV_EMBED_KERNEL, "width"},
-        {CLV_MLP, "ffn"},       {CLV_KV_HEADS, "KV heads"},  {CLV_HEAD_DIM, "head size"}, {CLV_VOCAB, "vocabulary"},
-        {CLV_EXPERT, "experts"}};
+    } names[] = {{CLV_SEQ, "sequence"},
+                 {CLV_CACHE_SEQ, "cached positions"},
+                 {CLV_EMBED, "width"},
+                 {CLV_EMBED_KERNEL, "width"},
+                 {CLV_MLP, "ffn"},
+                 {CLV_KV_HEADS, "KV heads"},
+                 {CLV_HEAD_DIM, "head size"},
+                 {CLV_VOCAB, "vocabulary"},
+                 {CLV_EXPERT, "experts"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (clv_logical_axis_equal(name, names[i].axis))
             return names[i].name;

@@ -37,14 +37,11 @@ typedef struct attention_attrs {
     clv_key dropout_key;
 } attention_attrs;
 
-static const clv_attr attention_fields[] = {CLV_FIELD(BOOL, attention_attrs, causal),
-                                            CLV_FIELD(DOUBLE, attention_attrs, scale),
-                                            CLV_FIELD(INT64, attention_attrs, window),
-                                            CLV_FIELD(INT64, attention_attrs, value_dim),
-                                            CLV_FIELD(INT64, attention_attrs, zigzag),
-                                            CLV_FIELD(DOUBLE, attention_attrs, dropout),
-                                            CLV_FIELD(KEY, attention_attrs, dropout_key),
-                                            {0}};
+static const clv_attr attention_fields[] = {
+    CLV_FIELD(BOOL, attention_attrs, causal),     CLV_FIELD(DOUBLE, attention_attrs, scale),
+    CLV_FIELD(INT64, attention_attrs, window),    CLV_FIELD(INT64, attention_attrs, value_dim),
+    CLV_FIELD(INT64, attention_attrs, zigzag),    CLV_FIELD(DOUBLE, attention_attrs, dropout),
+    CLV_FIELD(KEY, attention_attrs, dropout_key), {0}};
 
 /* Operands of the forward op, and of the gradient. */
 enum { Q, KV, MASK, OFFSET, STEP, FORWARD_IN };
@@ -283,8 +280,8 @@ static double keys_below(double p, double window)
     return (p * p - hidden * hidden) / 2;
 }
 
-/* The keys that a causal query sees on average, of the rank with the most: that with both ends of the sequence or, with a
- * window, that with its middle. */
+/* The keys that a causal query sees on average, of the rank with the most: that with both ends of the sequence or, with
+ * a window, that with its middle. */
 static double keys_seen_zigzag(double all, double rows, double window)
 {
     const double half = rows / 2, middle = all / 2;

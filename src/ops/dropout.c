@@ -16,8 +16,10 @@ typedef struct dropout_attrs {
     int64_t zigzag; /* ranks in whose zig-zag order rows of [B,S,...] lie (tensor/zigzag.h); 0: in order */
 } dropout_attrs;
 
-static const clv_attr dropout_attr_table[] = {CLV_FIELD(DOUBLE, dropout_attrs, p), CLV_FIELD(KEY, dropout_attrs, key),
-                                              CLV_FIELD(INT64, dropout_attrs, zigzag), {0}};
+static const clv_attr dropout_attr_table[] = {CLV_FIELD(DOUBLE, dropout_attrs, p),
+                                              CLV_FIELD(KEY, dropout_attrs, key),
+                                              CLV_FIELD(INT64, dropout_attrs, zigzag),
+                                              {0}};
 
 static clv_status dropout_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {

@@ -20,7 +20,7 @@
 typedef struct rope_attrs {
     clv_rope_options how; /* theta 0: by inv_freq */
     bool inverse;
-    int64_t zigzag; /* ranks in whose zig-zag order rows lie (tensor/zigzag.h); 0: in order */
+    int64_t zigzag;                          /* ranks in whose zig-zag order rows lie (tensor/zigzag.h); 0: in order */
     float inv_freq[CLV_ROPE_MAX_ROTARY / 2]; /* too large for the table of attributes */
 } rope_attrs;
 

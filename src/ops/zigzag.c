@@ -2,8 +2,8 @@
  *
  *   out[b,row] = x[b,position of row]          x [B,S]; factors: b passes, and s of out; S of x is whole
  *
- * What a model computes for each token does not depend on where its row lies, but for attention, rope, learned positions
- * and dropout, which are built with the same order (clv_graph.zigzag). No gradient.
+ * What a model computes for each token does not depend on where its row lies, but for attention, rope, learned
+ * positions and dropout, which are built with the same order (clv_graph.zigzag). No gradient.
  */
 #include "ops/builtin_ops.h"
 #include "tensor/zigzag.h"

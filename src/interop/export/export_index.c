@@ -139,7 +139,7 @@ static void cache_update(exporter *ex, const exported *in, exported *out)
     const clv_type one = {.dtype = offset.type.dtype, .rank = 1, .shape = {1}};
     exported at[CLV_MAX_RANK];
     out[0] = in[0];
-    if (export_whole(ex, "parts", 0) > 0) /* rows outside it are passed over; a dynamic_update_slice moves them inside */
+    if (export_whole(ex, "parts", 0) > 0) /* rows outside a part are passed over; a dynamic_update_slice moves them */
         ex->fault = "of a part of a cache";
     for (int64_t b = 0; b < batch; b++) {
         for (int d = 0; d < in[0].type.rank; d++)

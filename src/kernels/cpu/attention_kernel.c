@@ -355,7 +355,8 @@ static bool visible(const clv_attention_args *a, int64_t b, int64_t i, int64_t j
 
 static double score(const clv_attention_args *a, int64_t b, int64_t h, int64_t c, int64_t i, int64_t j)
 {
-    return (double)a->scale * dot(a, a->head_dim, a->q.data, at(&a->q, b, i, h), a->k.data, at(&a->k, b, key_row(a, j), c));
+    return (double)a->scale *
+           dot(a, a->head_dim, a->q.data, at(&a->q, b, i, h), a->k.data, at(&a->k, b, key_row(a, j), c));
 }
 
 /* log(sum_j exp(score)) over visible keys; -inf if there are none, NaN if a score is NaN or the largest is infinite.

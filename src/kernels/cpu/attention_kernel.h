@@ -15,8 +15,8 @@
  *   causal:      j <= q_offset + offsets[b] + i   (the global index of query row i; key rows are always whole)
  *   window:      j > q_offset + offsets[b] + i - window
  *   key_mask:    key_mask[b,j] != 0
- * With `zigzag`, rows of q and k lie in zig-zag order (tensor/zigzag.h): i and j in these conditions, in the mask and in
- * the indices of dropout are positions.
+ * With `zigzag`, rows of q and k lie in zig-zag order (tensor/zigzag.h): i and j in these conditions, in the mask and
+ * in the indices of dropout are positions.
  * A query that sees no key has out = 0, lse = -inf, and no gradient. Hidden pairs are in no sum: NaN and infinity in
  * their q, k, v or d_out have no effect. In visible pairs they give what the formula gives (NaN for the row, if a score
  * is NaN or +inf or all are -inf; 0 * NaN and 0 * inf are NaN).
@@ -86,15 +86,15 @@ typedef struct clv_attention_args {
     int64_t batch_offset; /* global index of batch row 0                                             */
     int64_t row_offset;   /* global index of query row 0 in q (q_offset is its position among the keys) */
     int64_t global_heads, global_rows; /* H and Sq of the whole tensor */
-    int64_t zigzag;   /* ranks in whose zig-zag order the Sk rows of k lie, and those of q, of which row 0 is
+    int64_t zigzag;            /* ranks in whose zig-zag order the Sk rows of k lie, and those of q, of which row 0 is
                          row_offset; q_offset and offsets are not used; 0: rows lie in order */
-    int64_t lse_rows; /* Sq of the tensor that lse points into; 0: q_rows */
-    double scale;                      /* usually 1/sqrt(D); f32 where the dtype is computed in f32               */
-    clv_dtype dtype;                   /* of everything but lse                                                  */
-    int threads;                       /* OpenMP threads to use, >= 1; 0 is 1                                    */
-    clv_task_pool_member work;         /* lets idle ranks take part, if there is one thread */
-    int workspace_slots;               /* threads, or ranks, that share the workspace; 0: as many as threads */
-    void *workspace;                   /* bytes as below, aligned to 64                                          */
+    int64_t lse_rows;          /* Sq of the tensor that lse points into; 0: q_rows */
+    double scale;              /* usually 1/sqrt(D); f32 where the dtype is computed in f32               */
+    clv_dtype dtype;           /* of everything but lse                                                  */
+    int threads;               /* OpenMP threads to use, >= 1; 0 is 1                                    */
+    clv_task_pool_member work; /* lets idle ranks take part, if there is one thread */
+    int workspace_slots;       /* threads, or ranks, that share the workspace; 0: as many as threads */
+    void *workspace;           /* bytes as below, aligned to 64                                          */
 } clv_attention_args;
 
 /* Bytes of workspace, from sizes, dtype, threads and workspace_slots alone. Per slot about 2 * Sk * D floats backward;
