@@ -556,14 +556,31 @@ static clv_value pointwise(random_maker *m, clv_value a)
     return clv_where(m->graph, condition, a, clv_scale(m->graph, a, 0.5));
 }
 
-/* Largest elements so far, and whole numbers in order: ties may not depend on rounding. */
+/* Elements of dimension d change places; some get zeros. */
+static clv_value permute(random_maker *m, clv_value a, int d)
+{
+    int sources[64], n = (int)random_type(m, a).shape[d];
+    if (n > 64)
+        return CLV_NONE;
+    for (int i = 0; i < n; i++)
+        sources[i] = i;
+    random_shuffle(m, sources, n);
+    for (int i = 0; i < n; i++)
+        sources[i] = random_chance(m, 8) ? -1 : sources[i];
+    return clv_permute(m->graph, a, d, sources);
+}
+
+/* Elements moved; the largest so far; and whole numbers in order: ties may not depend on rounding. */
 static clv_value order(random_maker *m, clv_value a)
 {
     clv_type type = random_type(m, a);
     if (type.rank == 0)
         return CLV_NONE;
     int d = (int)random_pick(m, type.rank);
-    if (random_chance(m, 2))
+    int which = (int)random_pick(m, 4);
+    if (which == 2)
+        return permute(m, a, d);
+    if (which == 0)
         return clv_cumulative(m->graph, random_chance(m, 2) ? CLV_FOLD_MAX : CLV_FOLD_MIN, a, d, random_chance(m, 2));
     clv_value values, index, whole = random_new(m, CLV_I32, type.rank, type.shape, RANDOM_INDEX, 7);
     clv_sort(m->graph, whole, d, random_chance(m, 2), &values, &index);

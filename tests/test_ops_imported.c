@@ -4,6 +4,7 @@
 
 #include "must.h"
 #include "op_cases.h"
+#include "ops/builtin_ops.h"
 
 /* ---- pointwise ---- */
 
@@ -117,6 +118,25 @@ static void test_sort(void **state)
     clv_sort(graph, in, 2, true, &values[1], &index[1]);
     assert_int_equal(clv_graph_status(graph, NULL), CLV_EINVAL);
     graph_eval_free(eval);
+    clv_graph_free(graph);
+}
+
+/* Elements of a dimension, from others of it or from nothing; and what is refused. */
+static void test_permute(void **state)
+{
+    static const double x[] = {1, 2, 3, 4, 5, 6, 7, 8};
+    static const int sources[] = {2, 3, -1, 0}, twice[] = {0, 0, 1, 2};
+    static const double want[] = {3, 4, 0, 1, 7, 8, 0, 5};
+    clv_graph *graph = new_graph();
+    clv_value in = input(graph, "x", CLV_F32, DIMS(2, 4)), y = clv_permute(graph, in, 1, sources);
+    graph_eval *eval = graph_eval_new(graph, SEED);
+    graph_eval_fill(eval, in, x);
+    graph_eval_must_run(eval, -1);
+    for (int i = 0; i < 8; i++)
+        assert_true(graph_eval_get(eval, y, i) == want[i]);
+    graph_eval_free(eval);
+    clv_permute(graph, in, 1, twice);
+    assert_int_equal(clv_graph_status(graph, NULL), CLV_EINVAL);
     clv_graph_free(graph);
 }
 
@@ -307,6 +327,7 @@ int main(void)
                                        cmocka_unit_test(test_functions_of_two),
                                        cmocka_unit_test(test_bits),
                                        cmocka_unit_test(test_sort),
+                                       cmocka_unit_test(test_permute),
                                        cmocka_unit_test(test_cumulative),
                                        cmocka_unit_test(test_fold),
                                        cmocka_unit_test(test_index_of_nan),

@@ -362,8 +362,28 @@ static void test_equal_to_brute_force(void **state)
     assert_true(seed || n < CASES || n_better > n / 10);
 }
 
+/* A partial sum less a target: a mask makes a partial sum of the target, which is an input and no sum. */
+static void test_partial_operand(void **state)
+{
+    const clv_compile_options options = {.size = sizeof options, .search_layouts = true};
+    clv_program *program;
+    clv_graph *graph = must_graph("model=4");
+    clv_layout columns, rows;
+    must(clv_layout_parse(&columns, "_,model", &graph->mesh, 2, &err), &err);
+    must(clv_layout_parse(&rows, "model,_", &graph->mesh, 2, &err), &err);
+    clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){8, 64}, &columns);
+    clv_value w = clv_input(graph, "w", CLV_F32, 2, (int64_t[]){64, 16}, &rows);
+    clv_value y = clv_input(graph, "y", CLV_F32, 2, (int64_t[]){8, 16}, NULL);
+    clv_value gap = clv_sub(graph, clv_einsum(graph, "ik,kj->ij", x, w), y);
+    clv_output(graph, "loss", clv_reduce(graph, CLV_SUM, clv_mul(graph, gap, gap), (int[]){0, 1}, 2, false), NULL);
+    must(clv_compile(&program, graph, &options, &err), &err);
+    clv_program_free(program);
+    clv_graph_free(graph);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_equal_to_brute_force)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_equal_to_brute_force),
+                                       cmocka_unit_test(test_partial_operand)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,6 +88,13 @@ static void test_stated_collectives(void **state)
     free_built(&b);
     build(&b, "shard_map_collectives", NULL, false);
     assert_true(count(&b, "all_to_all", &named) >= 3 && named >= 3);
+    assert_int_equal(count(&b, "permute", &named), 2);
+    (void)count(&b, "all_gather", &named);
+    assert_int_equal(named, 3); /* others are of in_specs */
+    free_built(&b);
+    build(&b, "shard_map_ring", NULL, false); /* weights go round: a permute of [16, 6] a turn, and nothing else */
+    assert_int_equal(count(&b, "permute", &named), 3);
+    assert_int_equal(moved(&b), 3 * 16 * 6 * (int)sizeof(float));
     free_built(&b);
 }
 

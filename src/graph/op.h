@@ -33,6 +33,7 @@ typedef struct clv_factor {
     int64_t size;
     clv_reduction reduction; /* how results without the factor combine; NONE: every result has it */
     bool whole;              /* must not be split */
+    bool or_single;          /* of a whole one: but into single elements, which ranks exchange (clv_op_traits.permutes) */
     int overflow;            /* the factor that takes the remainder of the blocks (clv_rule_replicate_remainder); -1 */
 } clv_factor;
 
@@ -127,6 +128,8 @@ typedef struct clv_op_traits {
     /* 1 + the optional operand to which its only result is added (as beta = 1 in a GEMM); 0: none. */
     int accumulate_operand;
     const clv_expert_rows *expert_rows; /* NULL: it has none */
+    /* It has clv_permute_attrs, and is lowered to a permute between ranks where these have single elements. */
+    bool permutes;
 } clv_op_traits;
 
 /* The traits of an op; all zeros for a custom op. */

@@ -694,6 +694,9 @@ static clv_status build_program(importer *im, const clv_import_options *how, clv
     if (end->n_operands != main->n_results)
         return import_fail(im, end, err, CLV_ESYNTAX, "%d values; @main has %d results", end->n_operands,
                            main->n_results);
+    im->n_each = im->graph->n_outputs;
+    for (int i = 0; i < im->n_differences; i++)
+        clv_output(im->graph, im->difference[i].name, im->difference[i].value, NULL);
     for (int i = 0; i < main->n_results; i++)
         CLV_TRY(add_output(im, i, end, err));
     CLV_TRY(clv_graph_status(im->graph, err));
@@ -738,17 +741,7 @@ clv_status clv_import_pattern(const clv_import *p, int i, clv_import_pattern_inf
 static clv_status add_patterns(clv_graph *to, importer *im, bool patterns, clv_error *err)
 {
     im->program->n_patterns = 0;
-    int extra = im->graph->n_outputs - im->program->main->n_results;
-    return import_patterns(to, im->graph, extra, patterns, count_pattern, im->program, err);
-}
-
-/* torch.export leaves ops whole; a manual region is planned as its collectives are stated. */
-static bool has_patterns(const clv_import *p)
-{
-    bool is_manual = false;
-    for (int i = 0; i < p->n_kinds; i++)
-        is_manual = is_manual || strcmp(p->kinds[i].name, "sdy.manual_computation") == 0;
-    return !p->module->archive && !is_manual;
+    return import_patterns(to, im->graph, im->n_each, patterns, count_pattern, im->program, err);
 }
 
 clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program, const clv_import_options *options,
@@ -769,7 +762,7 @@ clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program, const clv
     im.gradients = how.gradients_of != NULL;
     if (!table || !states)
         return clv_fail_memory(err, "values", values * sizeof *table);
-    if (!has_patterns(program)) {
+    if (program->module->archive) { /* torch.export leaves ops whole */
         im.graph = graph;
         return build_program(&im, &how, err);
     }

@@ -114,6 +114,12 @@ typedef struct import_row {
     bool moves;       /* only moves elements: a splat gives a splat */
 } import_row;
 
+/* An output for how far devices differ. */
+typedef struct import_difference {
+    const char *name;
+    clv_value value;
+} import_difference;
+
 struct importer {
     clv_graph *graph;
     const mlir_module *module;
@@ -129,6 +135,8 @@ struct importer {
     int last_output;      /* id of the newest value that is an output, with each_op */
     bool scratch;         /* evaluates: everything is unknown */
     bool differences;     /* outputs for how far devices differ, where out_specs say that they do not */
+    int n_each, n_differences, difference_capacity; /* n_each: outputs of ops, which come first */
+    import_difference *difference;                  /* they come next */
     const manual *manual; /* the region of manual SPMD that is built; NULL: none */
     int64_t known;        /* bytes that were computed while they are known, of a PyTorch program */
 };

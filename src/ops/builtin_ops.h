@@ -23,7 +23,8 @@
     X(quant_dot) X(packed_dot) \
     X(router) X(router_gradient) X(experts) X(experts_gradient) \
     X(expert_places) X(expert_dispatch) X(expert_combine) X(expert_weights_gradient) \
-    X(pointwise) X(fold) X(sort) X(cumulative) X(dynamic_slice) X(dynamic_update_slice) X(gather) X(scatter)
+    X(pointwise) X(fold) X(sort) X(cumulative) X(dynamic_slice) X(dynamic_update_slice) X(gather) X(scatter) \
+    X(permute)
 // clang-format on
 
 #define CLV_DECLARE_OP(name) extern const clv_op_def clv_op_##name;
@@ -39,6 +40,17 @@ typedef struct clv_wire_quantize_attrs {
 } clv_wire_quantize_attrs;
 /* Bytes of a record. */
 int64_t clv_wire_record_bytes(const clv_wire_quantize_attrs *attrs);
+
+enum { CLV_PERMUTE_MOST = 1024 /* elements */, CLV_PERMUTE_TEXT = 512 };
+
+typedef struct clv_permute_attrs {
+    int dim;
+    char from[CLV_PERMUTE_TEXT]; /* of each element of the dimension the one that it gets: clv_permute_sources */
+} clv_permute_attrs;
+/* The n sources of a permute, -1: zeros; false if the text is none of n elements. */
+bool clv_permute_sources(int *out, int64_t n, const char *from);
+/* Element i of dimension dim becomes element sources[i] of x, each at most once; 0 where that is negative. */
+clv_value clv_permute(clv_graph *graph, clv_value x, int dim, const int *sources);
 
 /* Attributes of a cast, for passes that add casts to programs. memset them to 0 first. */
 typedef struct clv_cast_attrs {

@@ -2,7 +2,8 @@
  *
  * Models use reduce.c: sum, mean and max of floats, which split over ranks and have gradients.
  *
- *   out[kept] = f over the other dimensions of x         factors: kept dimensions pass; reduced ones are whole
+ *   out[kept] = f over the other dimensions of x         factors: kept dimensions pass; reduced ones reduce (sums of
+ *                                                        whole numbers, maxima, or), else they are whole
  *
  * Floats are accumulated in f64, in row-major order; whole numbers in i64, wrapped around. argmax and argmin: the first
  * of equal elements, NaN before numbers (JAX's). No gradient.
@@ -49,15 +50,25 @@ static clv_status fold_shape(const clv_op *op, const clv_type *in, clv_type *out
     return CLV_OK;
 }
 
+/* How ranks combine their parts; NONE: each needs all elements. */
+static clv_reduction reduction_of(int kind, clv_dtype dtype)
+{
+    if (kind == CLV_FOLD_SUM && !clv_dtype_is_float(dtype)) /* wrapped around, in any order */
+        return CLV_REDUCTION_SUM;
+    return kind == CLV_FOLD_MAX || kind == CLV_FOLD_OR ? CLV_REDUCTION_MAX : CLV_REDUCTION_NONE;
+}
+
 static void fold_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     const fold_attrs *a = op->attrs;
+    const clv_reduction reduction = reduction_of(a->kind, in[0].dtype);
     for (int d = 0, o = 0; d < in[0].rank; d++) {
-        if (a->reduced[d])
+        if (a->reduced[d] && reduction == CLV_REDUCTION_NONE)
             continue;
-        int factor = clv_rule_add_factor(rule, in[0].shape[d], CLV_REDUCTION_NONE);
+        int factor = clv_rule_add_factor(rule, in[0].shape[d], a->reduced[d] ? reduction : CLV_REDUCTION_NONE);
         clv_rule_operand_dim(rule, 0, d, factor);
-        clv_rule_result_dim(rule, 0, o++, factor);
+        if (!a->reduced[d])
+            clv_rule_result_dim(rule, 0, o++, factor);
     }
 }
 

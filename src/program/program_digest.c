@@ -100,21 +100,23 @@ static void mix_attrs(uint64_t *digest, const clv_op *op, const clv_mesh *mesh)
     }
 }
 
-static void mix_step(uint64_t *digest, const clv_reshard_step *step)
+static void mix_step(uint64_t *digest, const clv_reshard_step *step, const clv_buffer *out)
 {
     mix_number(digest, step->kind);
     mix_layout(digest, &step->from);
     mix_layout(digest, &step->to);
     mix_axes(digest, step->axes, step->n_axes);
+    if (step->sources)
+        mix(digest, step->sources, (size_t)out->type.shape[step->permuted_dim] * sizeof *step->sources);
 }
 
-static void mix_instruction(uint64_t *digest, const clv_instruction *instruction, const clv_mesh *mesh)
+static void mix_instruction(uint64_t *digest, const clv_program *program, const clv_instruction *instruction)
 {
     mix_text(digest, instruction->op ? instruction->op->def->name : NULL);
     if (instruction->op)
-        mix_attrs(digest, instruction->op, mesh);
+        mix_attrs(digest, instruction->op, &program->mesh);
     else
-        mix_step(digest, instruction->step);
+        mix_step(digest, instruction->step, &program->buffers[instruction->out[0]]);
     mix_number(digest, instruction->group);
     mix_number(digest, instruction->n_overlapped);
     if (instruction->stages > 0)
@@ -140,7 +142,7 @@ uint64_t clv_program_digest(const clv_program *program)
     }
     mix_number(&digest, program->n_instructions);
     for (int i = 0; i < program->n_instructions; i++)
-        mix_instruction(&digest, &program->instructions[i], &program->mesh);
+        mix_instruction(&digest, program, &program->instructions[i]);
     mix_number(&digest, program->n_outputs);
     for (int o = 0; o < program->n_outputs; o++) {
         mix_text(&digest, program->outputs[o].name);

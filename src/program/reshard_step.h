@@ -37,6 +37,9 @@ typedef struct clv_reshard_step {
     clv_subaxis axes[CLV_MAX_SUBAXES]; /* axes of the groups; of a mask: those that it becomes partial over */
     double bytes;                      /* bytes received, max over ranks (docs/reshard.md); of an all_reduce over an
                                           uneven shape not an integer; of rows of experts if choices are even */
+    int permuted_dim;                  /* of a permute that a program states, which has `sources`: the dimension of
+                                          which each rank has one element */
+    const int *sources;                /* of each of its elements the one that it gets; -1: zeros; NULL: a reshard */
 } clv_reshard_step;
 
 /* Bits of the stages that hold a tensor; all bits for a tensor that every stage holds. */

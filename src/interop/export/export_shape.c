@@ -1,5 +1,6 @@
 /* export_shape.c - ops that move elements, and constraints, as StableHLO. */
 #include "ops/builtin_ops.h"
+#include "program/program.h"
 #include "interop/export/exporter.h"
 #include "interop/torch/aten.h"
 
@@ -66,6 +67,72 @@ static void constraint(exporter *ex, const exported *in, exported *out)
     out[0] = export_constrained(ex, in[0], clv_op_constraint_of(ex->op));
 }
 
+/* The layout that splits the permuted dimension into single elements: what the result is constrained to. */
+static const clv_layout *split_of(const exporter *ex, int dim, int64_t n)
+{
+    const clv_layout *layout = NULL;
+    for (int i = ex->op->id + 1; !layout && i < ex->graph->n_ops; i++)
+        if (ex->graph->ops[i].n_in == 1 && ex->graph->ops[i].in[0] == ex->op->out[0])
+            layout = clv_op_constraint_of(&ex->graph->ops[i]);
+    return layout && clv_layout_block_count(layout, dim) == n && n > 1 ? layout : NULL;
+}
+
+/* Pairs of devices, in each group over the axes that split the dimension. */
+static void put_pairs(exporter *ex, const clv_layout *layout, int dim, const int *sources)
+{
+    const clv_mesh *mesh = &ex->graph->mesh;
+    const clv_subaxis *axes;
+    const int n_axes = clv_layout_axes(&axes, layout, dim), n = (int)clv_layout_block_count(layout, dim);
+    int64_t members[CLV_PERMUTE_MOST], pairs = 0;
+    for (int64_t r = 0; r < clv_mesh_rank_count(mesh); r++) {
+        (void)clv_mesh_group(members, mesh, axes, n_axes, r);
+        for (int i = 0; i < n; i++)
+            if (members[i] == r && sources[i] >= 0)
+                fprintf(ex->to, "%s[%lld, %lld]", pairs++ ? ", " : "", (long long)members[sources[i]], (long long)r);
+    }
+    fprintf(ex->to, "]> : tensor<%lldx2xi64>", (long long)pairs);
+}
+
+/* A collective_permute where devices have single elements, else slices. */
+static void permute(exporter *ex, const exported *in, exported *out)
+{
+    const clv_permute_attrs *a = ex->op->attrs;
+    const int n = (int)in[0].type.shape[a->dim];
+    const clv_layout *layout = split_of(ex, a->dim, n);
+    const clv_mesh *mesh = &ex->graph->mesh;
+    int sources[CLV_PERMUTE_MOST];
+    (void)clv_permute_sources(sources, n, a->from);
+    if (!layout) {
+        exported parts[CLV_PERMUTE_MOST];
+        clv_type one = in[0].type;
+        one.shape[a->dim] = 1;
+        for (int i = 0; i < n; i++)
+            parts[i] = sources[i] < 0 ? export_filled(ex, one, 0)
+                                      : export_part(ex, in[0], a->dim, sources[i], sources[i] + 1);
+        out[0] = n > 0 ? export_join(ex, parts, n, a->dim) : in[0];
+        return;
+    }
+    const clv_type shard = clv_largest_shard_type(&in[0].type, layout);
+    const export_text local = export_type(&shard), whole = export_type(&in[0].type);
+    const int id = ex->n++;
+    fprintf(ex->to, "    %%%d = sdy.manual_computation(%%%d) in_shardings=[", id, in[0].id);
+    export_sharding(ex->to, layout, mesh);
+    fputs("] out_shardings=[", ex->to);
+    export_sharding(ex->to, layout, mesh);
+    fputs("] manual_axes={", ex->to);
+    for (int i = 0; i < mesh->n_axes; i++)
+        fprintf(ex->to, "%s\"%s\"", i ? ", " : "", mesh->axis[i].name);
+    fprintf(ex->to,
+            "} (%%a: %s) {\n"
+            "      %%b = \"stablehlo.collective_permute\"(%%a) <{channel_handle = #stablehlo.channel_handle<handle = %d, "
+            "type = 1>, source_target_pairs = dense<[",
+            local.text, id);
+    put_pairs(ex, layout, a->dim, sources);
+    fprintf(ex->to, "}> : (%s) -> %s loc(\"%s\")\n      sdy.return %%b : %s\n    } : (%s) -> %s\n", local.text,
+            local.text, ex->place, local.text, whole.text, whole.text);
+    out[0] = (exported){id, in[0].type};
+}
+
 /* Shardy brings a cotangent where its readers need it. */
 static void same(exporter *ex, const exported *in, exported *out)
 {
@@ -81,6 +148,7 @@ const export_row export_shape_rows[] = {
     {&clv_op_concat, concat},
     {&clv_op_iota, iota},
     {&clv_op_constraint, constraint},
+    {&clv_op_permute, permute},
     {&clv_op_cotangent_constraint, same},
     {&torch_index_op, same}, /* whose indices are in range */
     {0},

@@ -1,13 +1,14 @@
 /* collective.c - StableHLO's collectives inside shard_map: over dimensions of devices.
  *
  * A sum over devices is a reduction, and its stated layout makes it an all_reduce or a reduce_scatter; an all_gather
- * and an all_to_all are changes of layout and, on each rank, of the order of dimensions. A permute takes what other
- * devices have by slices.
+ * and an all_to_all are changes of layout and, on each rank, of the order of dimensions. A permute is an op, of a
+ * dimension of devices.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "interop/manual/manual.h"
+#include "ops/builtin_ops.h"
 
 /* ---- groups of devices ---- */
 
@@ -385,9 +386,8 @@ static clv_status all_gather(importer *im, const mlir_op *op, const imported *in
         CLV_TRY(dim_of(&dim, im, op, "all_gather_dim", in[i].type.rank, err));
         whole_extents(extents, im, &in[i], &g);
         CLV_TRY(manual_spread(&value, im, &in[i], extents, err));
-        value = manual_constrain(im, op, value, g.axes, -1, NULL, 0);
         value = merge_devices(im, value, &g, dim, NULL, 0, 0);
-        out[i] = manual_settle(im, type, value);
+        out[i] = manual_settle(im, type, manual_constrain(im, op, value, g.axes, -1, NULL, 0));
         out[i].devices = in[i].devices;
     }
     return CLV_OK;
@@ -430,7 +430,7 @@ static clv_status all_to_all(importer *im, const mlir_op *op, const imported *in
 /* ---- collective_permute, collective_broadcast ---- */
 
 /* From which device of an axis each one receives: -1: none. All groups of the axis do the same. */
-static clv_status read_pairs(int *axis, int64_t **from, importer *im, const mlir_op *op, clv_error *err)
+static clv_status read_pairs(int *axis, int **from, importer *im, const mlir_op *op, clv_error *err)
 {
     const manual *m = im->manual;
     int64_t *pairs, n, two, a[MANUAL_AXES], b[MANUAL_AXES];
@@ -463,7 +463,7 @@ static clv_status read_pairs(int *axis, int64_t **from, importer *im, const mlir
         coordinates(a, m, pairs[2 * i]);
         coordinates(b, m, pairs[2 * i + 1]);
         fits = (*from)[b[*axis]] < 0 || (*from)[b[*axis]] == a[*axis];
-        (*from)[b[*axis]] = a[*axis];
+        (*from)[b[*axis]] = (int)a[*axis];
         fits = fits && seen[pairs[2 * i + 1]]++ == 0;
     }
     int64_t targets = 0;
@@ -474,22 +474,11 @@ static clv_status read_pairs(int *axis, int64_t **from, importer *im, const mlir
     return CLV_OK;
 }
 
-/* Elements [begin, end) of a device dimension. */
-static clv_value take(importer *im, clv_value value, int dim, int64_t begin, int64_t end)
-{
-    clv_type have = clv_graph_type(im->graph, value);
-    int64_t low[CLV_MAX_RANK] = {0};
-    low[dim] = begin;
-    have.shape[dim] = end;
-    return clv_slice(im->graph, value, low, have.shape);
-}
-
 static clv_status collective_permute(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
 {
-    int axis;
-    int64_t *from, extents[MANUAL_AXES];
-    clv_value value, parts[64];
-    int n = 0;
+    int axis, *from;
+    int64_t extents[MANUAL_AXES];
+    clv_value value;
     CLV_TRY(read_pairs(&axis, &from, im, op, err));
     if (op->n_operands != 1 || op->n_results != 1)
         return import_fail(im, op, err, CLV_EUNSUPPORTED, "only of one operand");
@@ -505,22 +494,22 @@ static clv_status collective_permute(importer *im, const mlir_op *op, const impo
         return CLV_OK;
     extents[axis] = size;
     CLV_TRY(manual_spread(&value, im, &in[0], extents, err));
-    for (int64_t d = 0, end; d < size; d = end) {
-        for (end = d + 1; end < size && (from[d] < 0 ? from[end] < 0 : from[end] == from[d] + end - d);)
-            end++;
-        if (n == (int)(sizeof parts / sizeof *parts))
-            return import_fail(im, op, err, CLV_ELIMIT, "a permute of more than 64 parts");
-        clv_type part = clv_graph_type(im->graph, value);
-        part.shape[axis] = end - d;
-        parts[n++] = from[d] < 0 ? clv_fill(im->graph, part.dtype, part.rank, part.shape, 0)
-                                 : take(im, value, axis, from[d], from[d] + end - d);
-    }
-    value = n == 1 ? parts[0] : clv_concat(im->graph, parts, n, axis);
-    out[0] = imported_of(in[0].type, manual_constrain(im, op, value, 0, -1, NULL, 0));
+    value = clv_permute(im->graph, value, axis, from);
+    manual_name_last(im, op);
+    out[0] = imported_of(in[0].type, manual_constrain(im, NULL, value, 0, -1, NULL, 0));
     out[0].devices = in[0].devices;
     uint8_t *how = &out[0].devices.how[axis];
     *how = *how >= DEVICES_SPLIT ? DEVICES_OTHER : *how; /* the parts of others */
     return CLV_OK;
+}
+
+/* The first element of a device dimension. */
+static clv_value take_first(importer *im, clv_value value, int dim)
+{
+    clv_type have = clv_graph_type(im->graph, value);
+    int64_t low[CLV_MAX_RANK] = {0};
+    have.shape[dim] = 1;
+    return clv_slice(im->graph, value, low, have.shape);
 }
 
 static clv_status collective_broadcast(importer *im, const mlir_op *op, const imported *in, imported *out,
@@ -539,7 +528,7 @@ static clv_status collective_broadcast(importer *im, const mlir_op *op, const im
     CLV_TRY(manual_spread(&value, im, &in[0], extents, err));
     for (int i = 0; i < im->manual->n; i++)
         if (g.axes >> i & 1 && extents[i] > 1)
-            value = take(im, value, i, 0, 1);
+            value = take_first(im, value, i);
     out[0] = manual_settle(im, in[0].type, manual_constrain(im, op, value, 0, -1, NULL, 0));
     out[0].devices = in[0].devices;
     return CLV_OK;

@@ -511,7 +511,11 @@ static clv_status add_difference(const char **name, importer *im, const mlir_op 
         one[a] = axes >> a & 1 ? 1 : one[a];
     clv_value gap = clv_sub(im->graph, value, clv_slice(im->graph, value, begin, one));
     gap = clv_binary(im->graph, CLV_MAXIMUM, gap, clv_unary(im->graph, CLV_NEG, gap));
-    clv_output(im->graph, *name, clv_reduce(im->graph, CLV_MAX, gap, dims, have.rank, false), NULL);
+    if (clv_arena_grow(im->arena, &im->difference, &im->difference_capacity, im->n_differences,
+                       sizeof *im->difference) != 0)
+        return clv_fail_memory(err, "differences", sizeof *im->difference);
+    im->difference[im->n_differences++] =
+        (import_difference){*name, clv_reduce(im->graph, CLV_MAX, gap, dims, have.rank, false)};
     return clv_graph_status(im->graph, err);
 }
 

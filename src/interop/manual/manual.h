@@ -37,6 +37,8 @@ imported manual_settle(importer *im, clv_type type, clv_value value);
  * asks for it, and names what it takes; NULL: the region. */
 clv_value manual_constrain(importer *im, const mlir_op *collective, clv_value value, uint32_t gone, int dim,
                            const int *order, int n);
+/* Names the op that was added last after the collective: "model.py:12.all_gather"; NULL: nothing. */
+void manual_name_last(importer *im, const mlir_op *collective);
 /* What devices of these axes have is not moved to others before it is reduced. */
 void manual_keep(importer *im, clv_value value, uint32_t axes);
 /* Moves dimensions, and gives the result this shape. */

@@ -95,6 +95,14 @@ static clv_subaxis graph_axis(const importer *im, int i)
     return clv_mesh_whole_axis(mesh, at);
 }
 
+void manual_name_last(importer *im, const mlir_op *collective)
+{
+    const char *dot = collective ? strrchr(collective->name, '.') : NULL;
+    const char *name = dot ? clv_arena_format(im->graph->arena, "%s%s", im->graph->scope, dot + 1) : NULL;
+    if (name && clv_graph_ok(im->graph))
+        im->graph->ops[im->graph->n_ops - 1].name = name;
+}
+
 clv_value manual_constrain(importer *im, const mlir_op *collective, clv_value value, uint32_t gone, int dim,
                            const int *order, int n)
 {
@@ -114,10 +122,7 @@ clv_value manual_constrain(importer *im, const mlir_op *collective, clv_value va
             (void)clv_layout_shard_dim(&layout, mesh, im->manual->n + dim, axis, NULL);
     }
     value = clv_constrain(im->graph, value, &layout);
-    const char *dot = collective ? strrchr(collective->name, '.') : NULL;
-    const char *name = dot ? clv_arena_format(im->graph->arena, "%s%s", im->graph->scope, dot + 1) : NULL;
-    if (name && clv_valid(value))
-        im->graph->ops[im->graph->n_ops - 1].name = name;
+    manual_name_last(im, collective);
     return value;
 }
 

@@ -196,6 +196,9 @@ static void copy_op(copier *c, const clv_op *op)
     if (!c->to->scope)
         c->to->scope = c->scope;
     clv_graph_emit(c->to, op->def, op->attrs, in, op->n_in, out);
+    const char *name = clv_arena_string(c->to->arena, op->name); /* a collective's is that of the text */
+    if (name && clv_graph_ok(c->to))
+        c->to->ops[c->to->n_ops - 1].name = name;
     for (int o = 0; o < op->n_out; o++) {
         c->copy[op->out[o]] = out[o];
         if (clv_valid(out[o])) /* its builder may have widened it */
@@ -217,8 +220,10 @@ static clv_status copy_graph(copier *c, clv_error *err)
     for (int i = 0; i < rw->n_ops && clv_graph_ok(c->to); i++)
         for (int o = 0; o < g->ops[i].n_out; o++) {
             int at = rewriter_at(rw, g->ops[i].out[o]);
-            if (rw->live[at] && g->values[at].source == CLV_FROM_OP)
+            if (rw->live[at] && g->values[at].source == CLV_FROM_OP) {
                 copy_op(c, rewriter_op(rw, at));
+                c->to->values[c->copy[at].id].stationary_axes |= g->values[g->ops[i].out[o]].stationary_axes;
+            }
         }
     c->to->scope = c->scope;
     for (int i = 0; i < g->n_outputs; i++) {

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "ops/builtin_ops.h"
 #include "partition/lowering/program_builder.h"
 #include "program/program.h"
 #include "tensor/parse_print.h"
@@ -107,6 +108,71 @@ static clv_status lower_step(clv_program_builder *l, const clv_sharding_row *row
     CLV_TRY(clv_program_find_or_add_group(&instruction.group, program, row->step, err));
     return row->wire_dtype == CLV_COMM_F32 ? clv_program_builder_add_instruction(program, &instruction, err)
                                            : clv_lower_compressed_collective(l, row, &instruction, err);
+}
+
+/* ---- permutes ---- */
+
+/* Whether ranks have single elements of what the op permutes. */
+static bool is_sent(const clv_op *op, const clv_strategy *strategy)
+{
+    return clv_op_traits_of(op)->permutes &&
+           clv_layout_block_count(&strategy->in[0], ((const clv_permute_attrs *)op->attrs)->dim) > 1;
+}
+
+typedef struct permute {
+    const clv_op *op;
+    int n, sources[CLV_PERMUTE_MOST];
+} permute;
+
+/* "the program states which rank gets whose part: 0>1, 1>2, 2>3, ..." */
+static void write_permute(clv_text *t, const void *arg)
+{
+    const permute *it = arg;
+    int shown = 0;
+    clv_text_add(t, "%s states which rank gets whose part:", it->op->name);
+    for (int source = 0; source < it->n && shown < 8; source++)
+        for (int i = 0; i < it->n; i++)
+            if (it->sources[i] == source)
+                clv_text_add(t, "%s %d>%d", shown++ > 0 ? "," : "", source, i);
+    if (it->n > 8)
+        clv_text_add(t, ", ...");
+}
+
+/* The collective that such an op is. */
+static clv_status lower_permute(clv_program_builder *l, const clv_sharding_row *row, clv_error *err)
+{
+    const clv_permute_attrs *a = row->op->attrs;
+    const clv_type *type = &l->table->graph->values[row->op->in[0]].type;
+    const clv_layout *layout = &row->strategy->in[0];
+    const clv_type shard = clv_largest_shard_type(type, layout);
+    const clv_subaxis *axes;
+    permute it = {.op = row->op, .n = (int)type->shape[a->dim]};
+    clv_reshard_step step = {.kind = CLV_STEP_PERMUTE, .from = *layout, .to = *layout, .permuted_dim = a->dim};
+    step.from.stage_axis = step.to.stage_axis = l->table->sharded[row->in[0]].layout->stage_axis;
+    step.from.stages = step.to.stages = l->table->sharded[row->in[0]].layout->stages;
+    (void)clv_permute_sources(it.sources, it.n, a->from);
+    step.n_axes = clv_layout_axes(&axes, layout, a->dim);
+    memcpy(step.axes, axes, (size_t)step.n_axes * sizeof *axes);
+    step.sources = clv_arena_copy(l->program->arena, it.sources, (size_t)it.n * sizeof *it.sources);
+    for (int i = 0; i < it.n; i++)
+        if (it.sources[i] >= 0 && it.sources[i] != i)
+            step.bytes = clv_type_bytes(&shard);
+    const char *text = clv_text_to_arena(l->table->arena, write_permute, &it);
+    if (!step.sources || !text)
+        return clv_fail_memory(err, "a permute", (size_t)it.n * sizeof *it.sources);
+    clv_sharding_row sent = *row;
+    sent.op = NULL;
+    sent.step = &step;
+    sent.value = row->op->in[0];
+    sent.from = row->in[0];
+    sent.to = row->out[0];
+    sent.wire_dtype = CLV_COMM_F32;
+    sent.explanation = (clv_reshard_explanation){.need = CLV_NEEDED_BY_CONSTRAINT,
+                                                 .by = row->op->name,
+                                                 .text = text,
+                                                 .statement = row->op->name,
+                                                 .purpose = CLV_PURPOSE_RESHARDING};
+    return lower_step(l, &sent, err);
 }
 
 /* ---- sharded values, outputs, state ---- */
@@ -358,6 +424,8 @@ static clv_status lower_row(clv_program_builder *l, int r, clv_error *err)
     }
     if (l->fused_with[r] >= 0)
         CLV_TRY(clv_fuse_accumulation_join(&joined, l, r, err));
+    if (is_sent(row->op, row->strategy))
+        return lower_permute(l, row, err);
     return lower_op(l, l->fused_with[r] >= 0 ? &joined : row, row->op->microbatch, err);
 }
 

@@ -399,6 +399,14 @@ static int count_live(const clv_partitioner *p)
     return n;
 }
 
+/* The layout of an input that an op takes: a partial sum is made of it by a mask. */
+static clv_status input_layout(const clv_layout **out, const search *s, const clv_layout *taken, clv_error *err)
+{
+    const clv_layout whole = clv_layout_without_partial(taken);
+    *out = clv_layout_is_partial(taken) ? clv_arena_copy(s->arena, &whole, sizeof whole) : taken;
+    return *out ? CLV_OK : clv_fail_memory(err, "layouts", sizeof whole);
+}
+
 /* The decisions on the way to the state. */
 static clv_status write_result(clv_found_layouts *out, const search *s, const clv_search_state *best, clv_error *err)
 {
@@ -423,8 +431,9 @@ static clv_status write_result(clv_found_layouts *out, const search *s, const cl
         for (int i = 0; i < op->n_in; i++)
             if (op->in[i] > 0 && is_free_input(s->p, op->in[i]) && s->n_reads[op->in[i]] == 1 &&
                 !s->p->available[op->in[i]].is_output)
-                out->input[op->in[i]] =
-                    best->decision.strategy ? &best->decision.strategy->in[i] : clv_op_constraint_of(op);
+                CLV_TRY(input_layout(
+                    &out->input[op->in[i]], s,
+                    best->decision.strategy ? &best->decision.strategy->in[i] : clv_op_constraint_of(op), err));
     }
     return CLV_OK;
 }

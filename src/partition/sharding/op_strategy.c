@@ -260,7 +260,7 @@ int clv_strategy_list_choices(int8_t *choices, const clv_strategy_problem *p)
         choices[n++] = CLV_CHOICE_PARTIAL;
     choices[n++] = CLV_CHOICE_NONE;
     for (int f = 0; f < p->rule.n_factors; f++)
-        if (!p->rule.factor[f].whole && cuttable_size(&p->rule, f) > 1)
+        if ((!p->rule.factor[f].whole || p->rule.factor[f].or_single) && cuttable_size(&p->rule, f) > 1)
             choices[n++] = (int8_t)f;
     return n;
 }

@@ -148,7 +148,8 @@ bool clv_sharding_projection_make(clv_sharding_projection *out, const clv_strate
             split->axes[split->n++] = subaxes[a];
             split->blocks *= subaxes[a].size;
         }
-        if (split->n > 0 && p->rule.factor[f].whole)
+        const clv_factor *factor = &p->rule.factor[f];
+        if (split->n > 0 && factor->whole && !(factor->or_single && split->blocks == factor->size && split->alignment == 1))
             return refuse(p, CLV_REFUSED_WHOLE, f);
     }
     for (int f = 0; f < p->rule.n_factors; f++) {

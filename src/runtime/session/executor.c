@@ -168,15 +168,26 @@ static clv_status run_mask(const rank_state *r, const clv_instruction *instructi
     return device->backend->fill(device, out->data, clv_view_elems(out), out->dtype, step->to.reduction, err);
 }
 
+/* A rank to which a permute sends nothing gets zeros. */
+static clv_status fill_unsent(const rank_state *r, const clv_instruction *instruction, clv_error *err)
+{
+    const clv_reshard_step *step = instruction->step;
+    const clv_device *device = r->mine->context.device;
+    const clv_view *out = &r->mine->views[instruction->out[0]];
+    if (!step->sources || step->sources[out->lo[step->permuted_dim]] >= 0)
+        return CLV_OK;
+    return device->backend->fill(device, out->data, clv_view_elems(out), out->dtype, CLV_REDUCTION_SUM, err);
+}
+
 static clv_status run_step(rank_state *r, const clv_instruction *instruction, clv_error *err)
 {
     int64_t start = clv_now_ns();
-    clv_status status = CLV_OK;
-    if (instruction->group >= 0)
+    clv_status status = fill_unsent(r, instruction, err);
+    if (status == CLV_OK && instruction->group >= 0)
         status = run_moving(r, instruction, err);
     else if (instruction->step->kind == CLV_STEP_MASK)
         status = run_mask(r, instruction, err);
-    else
+    else if (instruction->group < 0)
         status = copy_own(r, instruction, err);
     int64_t now = clv_now_ns();
     r->times->comm_ns += now - start;

@@ -172,6 +172,18 @@ static void find_shards(clv_shard *out, const clv_program *program, int b, const
     }
 }
 
+/* Of a permute: each member gets the shard of another, or an empty one. */
+static void permute_shards(clv_shard *out, const clv_shard *in, int n, const clv_reshard_step *step)
+{
+    const int dim = step->permuted_dim;
+    for (int m = 0; m < n; m++) {
+        const int64_t source = step->sources[in[m].lo[dim]];
+        out[m] = in[m];
+        out[m].lo[dim] = source < 0 ? in[m].hi[dim] : source;
+        out[m].hi[dim] = source < 0 ? in[m].hi[dim] : source + 1;
+    }
+}
+
 /* Whether a buffer begins at the same offset on all ranks; chunks do not if shards are uneven. */
 static bool has_same_offset_everywhere(const clv_program *program, int b)
 {
@@ -210,7 +222,10 @@ static clv_status prepare_collective(const clv_session *session, clv_loaded_prog
     CLV_TRY(find_state(&in_state, session, program, instruction->in[0], err));
     CLV_TRY(find_state(&out_state, session, program, instruction->out[0], err));
     find_shards(shards, program, instruction->in[0], group);
-    find_shards(shards + group->n, program, instruction->out[0], group);
+    if (instruction->step->sources)
+        permute_shards(shards + group->n, shards, group->n, instruction->step);
+    else
+        find_shards(shards + group->n, program, instruction->out[0], group);
     clv_transfer transfer = {
         .what = clv_step_name(kind),
         .tag = loaded->digest << 32 | (uint64_t)i << 8 | (uint64_t)kind,
