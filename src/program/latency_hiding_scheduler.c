@@ -22,6 +22,7 @@ typedef struct node {
     int first_successor, n_successors;
     int waits_for; /* number of predecessors that have not begun */
     bool begun;
+    bool beside; /* a collective that moves bytes while ops run; else the ranks do, from when it begins */
     double seconds;
     double path;  /* seconds of the longest path from its start to the end */
     double ready; /* time at which its operands are complete */
@@ -148,7 +149,7 @@ static void place_instruction(schedule *s, int i)
     it->begun = true;
     if (moves(s, i))
         s->flights[group_of(s, i)] = (flight){i, done};
-    else
+    if (!it->beside)
         s->now = done;
     for (int k = 0; k < it->n_successors; k++) {
         node *next = &s->nodes[s->successors[it->first_successor + k]];
@@ -230,6 +231,7 @@ static void measure(schedule *s, const clv_machine *machine)
     clv_cost_model_make(&model, &s->program->mesh, machine);
     for (int i = 0; i < s->n; i++) {
         s->nodes[i].seconds = clv_instruction_seconds(s->program, &model, i);
+        s->nodes[i].beside = moves(s, i) && clv_instruction_may_overlap(&model, &s->program->instructions[i]);
         s->nodes[i].last = -1;
     }
     for (int g = 0; g < s->program->n_groups; g++)
