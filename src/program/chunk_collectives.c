@@ -1,10 +1,10 @@
 /* chunk_collectives.c - splits collectives and adjacent matmuls into row chunks that overlap (decomposed matmul).
  *
  * In: a program, and for how long ranks would wait for each collective. Out: the program with some collectives split
- * into n chunks, together with the matmuls before it (additions, norms and casts may lie between) and after it, and what
- * lies between it and other split instructions.
- * Then link and compute work at once, except for the first and last chunk; latency grows n-fold. The best n by
- * predicted time is used, if it beats the whole. The scheduler decides whether all splits together pay.
+ * into n chunks, together with the matmuls before them (additions, norms and casts may lie between) and after them, and
+ * with what lies between split instructions, so that chunks pass from one to the next. Then link and compute work at
+ * once, except for the first and last chunk; latency grows n-fold. The best n by predicted time is used, if it beats the
+ * whole. The scheduler decides whether all splits together pay. Collectives that do not run beside ops stay whole.
  *
  * A chunk is some rows of the outermost dimension that has more than one index on a rank, if all ranks have equally
  * many. So chunks are contiguous in their buffer, and an op that treats rows alike (clv_op_traits.is_rowwise) computes
@@ -403,7 +403,8 @@ static clv_status choose_all_chunks(const chunker *c, bool *any, clv_error *err)
         int i = c->program->steps[s];
         const clv_instruction *instruction = &c->program->instructions[i];
         chunk_group t = {.n_rows = rows_of_step(c, i)};
-        if (c->exposed[i] <= 0 || t.n_rows < 2 || !add(&t, c, i, instruction->in[0]))
+        if (c->exposed[i] <= 0 || t.n_rows < 2 || instruction->group < 0 ||
+            !clv_instruction_may_overlap(&c->model, instruction) || !add(&t, c, i, instruction->in[0]))
             continue;
         add_producers(&t, c, instruction->in[0]);
         add_consumers(&t, c, instruction->out[0], MAX_AFTER);
