@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# compare_overlap.sh BUILD [MPI [RATE]]: what --overlap brings where it is for: two hosts (network namespaces, as in
-# tests/hosts/network.sh) and a link of RATE (2gbit) between them. The links are measured; then a training step and a
-# forward pass of blocks run without and with it, in turn, three times each; a table of medians, and what was
-# predicted.
+# compare_overlap.sh BUILD [MPI [RATE]]: how much of an SP block's communication --overlap hides: over MPI between two
+# hosts (network namespaces, as in tests/hosts/network.sh) with a link of RATE (1gbit) between them, and between
+# threads. The links are measured; then blocks run without and with it, in turn, three times each; a table of medians.
+# comm_ms: in collectives, one by one; hidden: how much of that the time fell by; measured: overlapped_share.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/hosts/network.sh
@@ -12,47 +12,71 @@ here=$(cd "$(dirname "$0")" && pwd)
     exit 2
 }
 hosts_enter "$@"
-cleave=$1/cleave mpi=${2:-openmpi} rate=${3:-2gbit}
+cleave=$1/cleave mpi=${2:-openmpi} rate=${3:-1gbit}
 work=$CLV_HOSTS_INSIDE/work
 mkdir "$work"
-blocks=(--hidden 512 --layers 2 --heads 8 --ffn 2048 --gated --batch 4 --seq 512 -tp 2 --sp --iterations 3)
+blocks=(--hidden 512 --layers 2 --heads 8 --ffn 2048 --gated -tp 2 --sp --iterations 3)
 
 hosts_make h1 h2
 hosts_shape "$rate" || hosts_skip "tc does not shape here"
-hosts_launch "$mpi" 1 "$cleave" bench profile --blocks 1 --out "$work/hosts.json" >"$work/profile" 2>"$work/log" || {
-    cat "$work/log"
-    exit 1
-}
-grep -A3 '^hosts' "$work/profile" || true
+between_hosts() { hosts_launch "$mpi" 1 "$@"; }
+between_threads() { "$@"; }
 
-# run NAME OPTIONS...: adds a line "median predicted" to $work/NAME.
+# profile HOW: measures what options of prediction take.
+profile() {
+    "between_$1" "$cleave" bench profile --blocks 1 --out "$work/$1.json" >"$work/out" 2>"$work/log" || {
+        cat "$work/log"
+        exit 1
+    }
+}
+
+# run NAME HOW OPTIONS...: adds a line "median comm overlapped predicted" to $work/NAME: ms, ms, a share, ms.
 run() {
-    local name=$1
-    shift
-    hosts_launch "$mpi" 1 "$cleave" bench block "${blocks[@]}" --hardware "$work/hosts.json" "$@" >"$work/out" \
+    local name=$1 how=$2
+    shift 2
+    "between_$how" "$cleave" bench block "${blocks[@]}" --hardware "$work/$how.json" "$@" >"$work/out" \
         2>"$work/log" || {
         cat "$work/log"
         exit 1
     }
-    awk '$1 == "median_ms" { m = $2 } $1 == "predicted_ms" { p = $2 } END { print m, p }' "$work/out" >>"$work/$name"
+    awk '$1 == "median_ms" { m = $2 } $1 == "comm_share" { c = $2 / 100 } $1 == "overlapped_share" { o = $2 }
+         $1 == "predicted_ms" { p = $2 } END { print m, m * c, o + 0, p }' "$work/out" >>"$work/$name"
 }
 
 median() { # column, file
     sort -g -k "$1,$1" "$2" | awk -v c="$1" '{ v[NR] = $c } END { print v[int((NR + 1) / 2)] }'
 }
 
-for _ in 1 2 3; do
-    for pass in "train --train" "forward"; do
-        # shellcheck disable=SC2086 # words
-        set -- $pass
-        run "$1-one-by-one" "${@:2}"
-        run "$1-overlap" "${@:2}" --overlap
+row() { # name, what is timed
+    local before=$work/$1-one-by-one after=$work/$1-overlap
+    awk -v name="$2" -v a="$(median 1 "$before")" -v c="$(median 2 "$before")" -v b="$(median 1 "$after")" \
+        -v m="$(median 3 "$after")" -v pa="$(median 4 "$before")" -v pb="$(median 4 "$after")" 'BEGIN {
+        printf "%-28s  %13.1f  %7.1f  %10.1f  %5.0f %%  %6.0f %%  %9.1f  %9.1f\n", name, a, c, b, 100 * (a - b) / c, m,
+               pa, pb }'
+}
+
+profile hosts
+profile threads
+for _ in 1 2; do
+    for how in hosts threads; do
+        for shape in "4 512" "1 2048"; do
+            # shellcheck disable=SC2086 # words
+            set -- $shape
+            for pass in forward train; do
+                options=(--batch "$1" --seq "$2")
+                [ $pass = forward ] || options+=(--train)
+                run "$how-$1-$pass-one-by-one" $how "${options[@]}"
+                run "$how-$1-$pass-overlap" $how "${options[@]}" --overlap
+            done
+        done
     done
 done
-printf '%-8s  %12s  %12s  %9s  %12s  %12s\n' pass one_by_one_ms overlap_ms ratio predicted_ms predicted_ms
-for pass in train forward; do
-    before=$work/$pass-one-by-one after=$work/$pass-overlap
-    printf '%-8s  %12.1f  %12.1f  %9.2f  %12.1f  %12.1f\n' "$pass" "$(median 1 "$before")" "$(median 1 "$after")" \
-        "$(awk -v a="$(median 1 "$after")" -v b="$(median 1 "$before")" 'BEGIN { print a / b }')" \
-        "$(median 2 "$before")" "$(median 2 "$after")"
+printf '%-28s  %13s  %7s  %10s  %7s  %8s  %9s  %9s\n' blocks one_by_one_ms comm_ms overlap_ms hidden measured \
+    predicted predicted
+for how in hosts threads; do
+    for batch in 4 1; do
+        for pass in forward train; do
+            row $how-$batch-$pass "$how, batch $batch, $pass"
+        done
+    done
 done

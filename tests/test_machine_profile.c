@@ -55,7 +55,7 @@ static void test_refused(void **state)
     refused("\"name\":\"n\"", "\"name\":\"n\",\"speed\":1", ", offload_bytes_per_s"); /* the last, too */
     refused("\"efficiency\":0.5", "\"expert_bias_bytes\":{\"forward\":1}", "\"recomputed\" is missing");
     refused("\"efficiency\":0.5", "\"expert_bias_bytes\":{\"up\":1}", "unknown key \"up\"; valid: forward");
-    refused("\"efficiency\":0.5", "\"overlap\":\"some\"", "\"overlap\" is \"some\"; valid: all, weights, none");
+    refused("\"efficiency\":0.5", "\"overlap\":\"some\"", "\"overlap\" is \"some\"; valid: all, network, weights, none");
     refused("\"efficiency\":0.5", "\"collectives\":\"tree\"", "\"collectives\" is \"tree\"; valid: ranks, root");
     refused("\"bytes_per_s\":1e7", "\"bytes_per_s\":1e7,\"shares\":1",
             "\"host\": unknown key \"shares\"; valid: alpha_s");
@@ -121,7 +121,7 @@ static void test_written_as_read(void **state)
     p->ring_efficiency = 0.75;
     p->expert_bias = (clv_expert_bias){1, 2, 3};
     p->dispatches_copies = p->recomputes_matmuls = true;
-    p->weights_overlap = p->activations_overlap = false;
+    p->overlap = CLV_OVERLAP_NETWORK;
     p->through_root = true;
     p->network_share = (clv_rate){.n = 2, .work = {4, 8}, .rate = {1, 0.5}};
     p->op_traffic = (clv_op_factors){1, {{"rope", 5}}};
@@ -148,7 +148,7 @@ static void test_written_as_read(void **state)
     close_to(q->ring_efficiency, 0.75);
     assert_true(q->expert_bias.forward == 1 && q->expert_bias.recomputed == 2 && q->expert_bias.backward == 3);
     assert_true(q->dispatches_copies && q->recomputes_matmuls);
-    assert_true(!q->weights_overlap && !q->activations_overlap);
+    assert_int_equal(q->overlap, CLV_OVERLAP_NETWORK);
     assert_true(q->through_root && q->host_share.n == 0 && q->network_share.n == 2);
     close_to(clv_rate_at(&q->network_share, 8), 0.5);
     close_to(clv_op_factor(&q->op_traffic, "rope", 1), 5);
@@ -457,7 +457,7 @@ static void test_software(void **state)
         close_to(info.instruction_s, with ? 1e-6 : 0);
         close_to(clv_op_factor(&p->op_efficiency, "dot_general", 1), with ? 0.25 : 1);
         close_to(clv_op_factor(&p->op_traffic, "map", 1), with ? 7 : 1);
-        assert_true(p->weights_overlap && p->activations_overlap == !with);
+        assert_int_equal(p->overlap, with ? CLV_OVERLAP_WEIGHTS : CLV_OVERLAP_ALL);
         close_to(clv_machine_rate(p, "map", CLV_F32, 100, 0), 1e6);
         close_to(clv_machine_rate(p, "map", CLV_BF16, 100, 0), with ? 2e6 : 0);
         close_to(clv_machine_rate(p, "reduce", CLV_F32, 100, 0), with ? 5 : 0);

@@ -25,8 +25,9 @@
  *     "op_efficiency": {"attention": 0.4},     efficiency of ops by name (optional)
  *     "op_traffic": {"rope": 5},               traffic_factor of ops by name (optional)
  *     "overlap": "all",                        collectives that run while ops run, where a program has it so: "all",
- *                                              "none", or "weights": weight gathers and gradient reductions alone, as
- *                                              FSDP does (optional: "all")
+ *                                              "none", "weights": weight gathers and gradient reductions alone, as
+ *                                              FSDP does, or "network": those across hosts alone, as where ranks of a
+ *                                              host copy from each other while they wait (optional: "all")
  *     "logit_bytes": 4,                        bytes an element of the logits that a loss holds beside them (optional:
  *                                              0)
  *     "split_logit_bytes": 16,                 the same of logits that are split over the vocabulary (optional: as

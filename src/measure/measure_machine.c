@@ -251,6 +251,7 @@ static void fill_defaults(clv_machine *p, const clv_job_hosts *hosts)
     snprintf(p->name, sizeof p->name, hosts->hosts > 1 ? "these hosts" : "this host");
     p->ranks_per_host = ranks;
     p->hosts = hosts->hosts;
+    p->overlap = CLV_OVERLAP_NETWORK;
     p->efficiency = 0.8;
     p->traffic_factor = 1;
     p->memory_bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / (double)ranks;

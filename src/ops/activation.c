@@ -199,6 +199,7 @@ const clv_op_def clv_op_gated = {
     .rule = gated_rule,
     .gradient = gated_gradient,
     .run = gated_run,
+    .traits = &(const clv_op_traits){.is_rowwise = true},
 };
 
 const clv_op_def clv_op_gated_gradient = {
@@ -210,4 +211,5 @@ const clv_op_def clv_op_gated_gradient = {
     .rule = gated_gradient_rule,
     .in_place = {2},
     .run = gated_gradient_run,
+    .traits = &(const clv_op_traits){.is_rowwise = true},
 };

@@ -118,7 +118,7 @@ const clv_op_def clv_op_map = {
     .gradient = map_gradient,
     .in_place = {1},
     .run = map_run,
-    .traits = &(const clv_op_traits){.passes_cotangent = true},
+    .traits = &(const clv_op_traits){.is_rowwise = true, .passes_cotangent = true},
 };
 
 static void map_gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
@@ -144,6 +144,7 @@ const clv_op_def clv_op_map_gradient = {
     .rule = map_gradient_rule,
     .in_place = {1},
     .run = map_gradient_run,
+    .traits = &(const clv_op_traits){.is_rowwise = true},
 };
 
 static clv_value map(clv_graph *graph, clv_unary_op op, double factor, clv_value x)

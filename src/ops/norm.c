@@ -116,6 +116,7 @@ const clv_op_def clv_op_moments = {
     .rule = moments_rule,
     .run = moments_run,
     .statistics = 1,
+    .traits = &(const clv_op_traits){.is_rowwise = true},
 };
 
 /* ---- normalize_sums: d_y, x, moments, gain -> f64 [rows..., 2] ---- */
@@ -151,6 +152,7 @@ const clv_op_def clv_op_normalize_sums = {
     .rule = sums_rule,
     .run = sums_run,
     .statistics = 1,
+    .traits = &(const clv_op_traits){.is_rowwise = true},
 };
 
 /* ---- normalize_dx: d_y, x, moments, sums, gain -> d_x ---- */
@@ -187,6 +189,7 @@ const clv_op_def clv_op_normalize_dx = {
     .rule = dx_rule,
     .in_place = {1 + 0},
     .run = dx_run,
+    .traits = &(const clv_op_traits){.is_rowwise = true},
 };
 
 /* ---- normalize_dgain: d_y, x, moments -> d_gain [M]; normalize_dweights: the same -> d_gain, d_bias [M] ---- */
@@ -295,6 +298,7 @@ const clv_op_def clv_op_normalize = {
     .gradient = normalize_gradient,
     .in_place = {1 + 0},
     .run = normalize_run,
+    .traits = &(const clv_op_traits){.is_rowwise = true},
 };
 
 /* ---- builders ---- */

@@ -1,9 +1,10 @@
 /* chunk_collectives.c - splits collectives and adjacent matmuls into row chunks that overlap (decomposed matmul).
  *
  * In: a program, and for how long ranks would wait for each collective. Out: the program with some collectives split
- * into n chunks, together with the matmuls right before it (additions and casts may lie between) and right after it.
- * Then link and compute work at once, except for the first and last chunk; latency grows n-fold. The best n by
- * predicted time is used, if it beats the whole. The scheduler decides whether all splits together pay.
+ * into n chunks, together with the matmuls before them (additions, norms and casts may lie between) and after them, and
+ * with what lies between split instructions, so that chunks pass from one to the next. Then link and compute work at
+ * once, except for the first and last chunk; latency grows n-fold. The best n by predicted time is used, if it beats the
+ * whole. The scheduler decides whether all splits together pay. Collectives that do not run beside ops stay whole.
  *
  * A chunk is some rows of the outermost dimension that has more than one index on a rank, if all ranks have equally
  * many. So chunks are contiguous in their buffer, and an op that treats rows alike (clv_op_traits.is_rowwise) computes
@@ -228,19 +229,21 @@ static int made_last(const chunk_group *t, const chunker *c, int i)
     return last;
 }
 
-/* Adds the matmul that makes buffer b, and the instructions between. */
+/* Adds the instructions that make buffer b: back to the matmul, and on to what is split already, whose chunks then feed
+ * those of this group one by one. */
 static void add_producers(chunk_group *t, const chunker *c, int b)
 {
-    chunk_group before = *t;
+    chunk_group reached = *t;
     for (int between = 0; between <= MAX_BETWEEN && b >= 0 && c->writer[b] >= 0; between++) {
         int i = c->writer[b];
-        if (!c->program->instructions[i].op || !add(t, c, i, b))
+        bool is_split = c->of_instruction[i] != NULL, adds = c->program->instructions[i].op && add(t, c, i, b);
+        if (is_split ? has_buffer(t, b) : adds && is_product(c, i))
+            reached = *t;
+        if (is_split || !adds)
             break;
-        if (is_product(c, i))
-            return;
         b = made_last(t, c, i);
     }
-    *t = before;
+    *t = reached;
 }
 
 /* Adds readers of buffer b that end in matmuls or further steps (a gather over hosts is two); casts may lie between. */
@@ -400,7 +403,8 @@ static clv_status choose_all_chunks(const chunker *c, bool *any, clv_error *err)
         int i = c->program->steps[s];
         const clv_instruction *instruction = &c->program->instructions[i];
         chunk_group t = {.n_rows = rows_of_step(c, i)};
-        if (c->exposed[i] <= 0 || t.n_rows < 2 || !add(&t, c, i, instruction->in[0]))
+        if (c->exposed[i] <= 0 || t.n_rows < 2 || instruction->group < 0 ||
+            !clv_instruction_may_overlap(&c->model, instruction) || !add(&t, c, i, instruction->in[0]))
             continue;
         add_producers(&t, c, instruction->in[0]);
         add_consumers(&t, c, instruction->out[0], MAX_AFTER);

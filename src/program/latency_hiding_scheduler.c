@@ -22,6 +22,7 @@ typedef struct node {
     int first_successor, n_successors;
     int waits_for; /* number of predecessors that have not begun */
     bool begun;
+    bool beside; /* a collective that moves bytes while ops run; else the ranks do, from when it begins */
     double seconds;
     double path;  /* seconds of the longest path from its start to the end */
     double ready; /* time at which its operands are complete */
@@ -36,6 +37,7 @@ typedef struct flight {
 
 typedef struct schedule {
     const clv_program *program;
+    bool by_chunk; /* an op's first chunk goes before others' second, so that what follows it is sent early */
     int n;
     int *in_order; /* [n] the order over which the window moves */
     node *nodes;   /* [n] */
@@ -67,11 +69,14 @@ static void link_nodes(schedule *s, const clv_instruction_edges *e)
     }
 }
 
-/* Edges lead to higher numbers. */
+/* Edges lead to higher numbers. Chunks of a collective move one after the other. */
 static void find_paths(schedule *s)
 {
     for (int i = s->n - 1; i >= 0; i--) {
         node *it = &s->nodes[i];
+        const clv_instruction *instruction = &s->program->instructions[i];
+        if (it->beside && instruction->chunk + 1 < instruction->n_chunks)
+            it->path = s->nodes[i + 1].path;
         for (int k = 0; k < it->n_successors; k++)
             it->path = fmax(it->path, s->nodes[s->successors[it->first_successor + k]].path);
         it->path += it->seconds;
@@ -148,7 +153,7 @@ static void place_instruction(schedule *s, int i)
     it->begun = true;
     if (moves(s, i))
         s->flights[group_of(s, i)] = (flight){i, done};
-    else
+    if (!it->beside)
         s->now = done;
     for (int k = 0; k < it->n_successors; k++) {
         node *next = &s->nodes[s->successors[it->first_successor + k]];
@@ -168,11 +173,15 @@ static double could_begin(const schedule *s, int i)
     return f && f->instruction >= 0 ? fmax(ready, f->done) : ready;
 }
 
-/* Whether i goes before the other one (-1: none) if both can begin: collectives before ops, then the longer path. */
+/* Whether i goes before the other one (-1: none) if both can begin: collectives before ops, and then the longer path. */
 static bool goes_before(const schedule *s, int i, int other)
 {
     if (other < 0 || moves(s, i) != moves(s, other))
         return other < 0 || moves(s, i);
+    const clv_instruction *a = &s->program->instructions[i], *b = &s->program->instructions[other];
+    int64_t earlier = (int64_t)a->chunk * b->n_chunks, later = (int64_t)b->chunk * a->n_chunks;
+    if (s->by_chunk && !moves(s, i) && a->n_chunks > 0 && b->n_chunks > 0 && earlier != later)
+        return earlier < later;
     return s->nodes[i].path > s->nodes[other].path;
 }
 
@@ -230,6 +239,7 @@ static void measure(schedule *s, const clv_machine *machine)
     clv_cost_model_make(&model, &s->program->mesh, machine);
     for (int i = 0; i < s->n; i++) {
         s->nodes[i].seconds = clv_instruction_seconds(s->program, &model, i);
+        s->nodes[i].beside = moves(s, i) && clv_instruction_may_overlap(&model, &s->program->instructions[i]);
         s->nodes[i].last = -1;
     }
     for (int g = 0; g < s->program->n_groups; g++)
@@ -237,13 +247,14 @@ static void measure(schedule *s, const clv_machine *machine)
 }
 
 /* Finds the order of a program's instructions. */
-static clv_status make_schedule(schedule *s, const clv_program *program, clv_arena *arena, const clv_machine *machine,
-                                clv_error *err)
+static clv_status make_schedule(schedule *s, const clv_program *program, bool by_chunk, clv_arena *arena,
+                                const clv_machine *machine, clv_error *err)
 {
     size_t n = (size_t)program->n_instructions + 1;
     clv_instruction_edges e;
     CLV_TRY(clv_program_find_edges(&e, program, arena, err));
     *s = (schedule){.program = program,
+                    .by_chunk = by_chunk,
                     .n = program->n_instructions,
                     .in_order = clv_arena_alloc(arena, n, sizeof *s->in_order),
                     .nodes = clv_arena_alloc(arena, n, sizeof *s->nodes),
@@ -264,21 +275,23 @@ static clv_status make_schedule(schedule *s, const clv_program *program, clv_are
     return CLV_OK;
 }
 
-/* Schedules the program, and the program with its exposed collectives split into chunks; takes the faster one. */
+/* Schedules the program, and in two orders the program with its exposed collectives split into chunks; takes the
+ * fastest. */
 static clv_status schedule_best(clv_program *program, clv_arena *arena, const clv_machine *machine, clv_error *err)
 {
-    schedule whole, chunked;
+    schedule best, chunked;
     clv_program split;
     bool any;
-    CLV_TRY(make_schedule(&whole, program, arena, machine, err));
-    CLV_TRY(clv_program_chunk_collectives(&split, &any, program, whole.exposed, machine, err));
-    if (any)
-        CLV_TRY(make_schedule(&chunked, &split, arena, machine, err));
-    if (any && chunked.now < whole.now) {
-        *program = split;
-        whole = chunked;
+    CLV_TRY(make_schedule(&best, program, false, arena, machine, err));
+    CLV_TRY(clv_program_chunk_collectives(&split, &any, program, best.exposed, machine, err));
+    for (int by_chunk = 0; any && by_chunk < 2; by_chunk++) {
+        CLV_TRY(make_schedule(&chunked, &split, by_chunk, arena, machine, err));
+        if (chunked.now < best.now)
+            best = chunked;
     }
-    return clv_program_reorder(program, whole.order, whole.completes_at, arena, err);
+    if (best.program == &split)
+        *program = split;
+    return clv_program_reorder(program, best.order, best.completes_at, arena, err);
 }
 
 clv_status clv_program_schedule_overlap(clv_program *program, const clv_machine *machine, clv_error *err)

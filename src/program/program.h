@@ -211,6 +211,8 @@ clv_model_part clv_instruction_part(const clv_instruction *instruction);
 clv_op_work clv_instruction_work(const clv_program *program, int i);
 /* Predicted seconds, without overlap. */
 double clv_instruction_seconds(const clv_program *program, const clv_cost_model *model, int i);
+/* Whether the machine's software runs a collective while ops run, where the program has it so. */
+bool clv_instruction_may_overlap(const clv_cost_model *model, const clv_instruction *instruction);
 
 /* ---- software_recompute.c ---- */
 

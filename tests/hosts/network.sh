@@ -120,8 +120,12 @@ hosts_shaper() {
 }
 
 # hosts_shape RATE [DELAY]: every host's link, both ways; the delay where there is netem. hosts_shape off: as it was.
+# RATE is Nmbit or Ngbit. A burst is what passes in a millisecond: with 4 KiB the kernel's timers let only a quarter of
+# 1gbit pass.
 hosts_shape() {
-    local host how=("tbf" "rate" "$1" "burst" "4kb" "limit" "16mb")
+    local host rate=${1/off/0mbit} how
+    rate=${rate/gbit/000mbit}
+    how=("tbf" "rate" "$1" "burst" "$((${rate%mbit} / 8 + 4))kb" "limit" "16mb")
     if [ "$(hosts_shaper)" = netem ] && [ -n "${2:-}" ]; then
         how=("netem" "rate" "$1" "delay" "$2" "limit" "10000")
     fi

@@ -34,6 +34,14 @@ typedef struct clv_expert_bias {
     double forward, recomputed, backward; /* recomputed: with the activations, if these are */
 } clv_expert_bias;
 
+/* Which collectives run while ops run: the values of "overlap". */
+typedef enum clv_machine_overlap {
+    CLV_OVERLAP_ALL,
+    CLV_OVERLAP_NETWORK, /* those across hosts: inside one the ranks that wait move the bytes */
+    CLV_OVERLAP_WEIGHTS, /* gathers of weights and reductions of gradients */
+    CLV_OVERLAP_NONE
+} clv_machine_overlap;
+
 struct clv_machine {
     char name[CLV_MACHINE_NAME];
     int64_t ranks_per_host, hosts;
@@ -54,7 +62,7 @@ struct clv_machine {
     double published_error;
     clv_dtype published_dtype;
     char published_rules[96];
-    bool activations_overlap, weights_overlap; /* which collectives run while ops run */
+    clv_machine_overlap overlap;
     bool through_root; /* of each collective: one rank of a group receives and sends everything */
     double flops_per_s[CLV_DTYPE_COUNT];
     clv_machine_link host, network;

@@ -335,18 +335,18 @@ static clv_status read_choice(int *out, const json_t *document, const char *key,
     return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" is \"%.64s\"; valid: %s", where, key, value, names.text);
 }
 
-static const char *const overlaps[] = {"all", "weights", "none"}, *const collectives[] = {"ranks", "root"};
+static const char *const overlaps[] = {"all", "network", "weights", "none"}, /* clv_machine_overlap */
+    *const collectives[] = {"ranks", "root"};
 static const char *const selectives[] = {"cheap", "alternate"}, *const dispatches[] = {"tokens", "copies"};
 
 static clv_status read_choices(clv_machine *p, const json_t *document, const char *where, clv_error *err)
 {
     int overlap, collective, selective, dispatch;
-    CLV_TRY(read_choice(&overlap, document, "overlap", overlaps, 3, where, err));
+    CLV_TRY(read_choice(&overlap, document, "overlap", overlaps, 4, where, err));
     CLV_TRY(read_choice(&collective, document, "collectives", collectives, 2, where, err));
     CLV_TRY(read_choice(&selective, document, "selective", selectives, 2, where, err));
     CLV_TRY(read_choice(&dispatch, document, "dispatch", dispatches, 2, where, err));
-    p->activations_overlap = overlap == 0;
-    p->weights_overlap = overlap <= 1;
+    p->overlap = (clv_machine_overlap)overlap;
     p->through_root = collective == 1;
     p->recomputes_matmuls = selective == 1;
     p->dispatches_copies = dispatch == 1;
@@ -600,10 +600,7 @@ clv_status clv_machine_write(const clv_machine *p, const char *path, clv_error *
     json_t *document = json_pack(
         "{s:s, s:I, s:I, s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "name", p->name, "ranks_per_host",
         (json_int_t)p->ranks_per_host, "hosts", (json_int_t)p->hosts, "flops_per_s", flops, "overlap",
-        overlaps[p->activations_overlap ? 0
-                 : p->weights_overlap   ? 1
-                                        : 2],
-        "collectives", collectives[p->through_root], "selective", selectives[p->recomputes_matmuls], "dispatch",
+        overlaps[p->overlap], "collectives", collectives[p->through_root], "selective", selectives[p->recomputes_matmuls], "dispatch",
         dispatches[p->dispatches_copies], "op_efficiency", factors_json(&p->op_efficiency), "op_traffic",
         factors_json(&p->op_traffic), "host", link_json(&p->host, &p->host_share), "ops", rates_json(&p->rates_shared),
         "ops_alone", rates_json(&p->rates_alone));

@@ -123,20 +123,27 @@ static void add_flops(running_time *t, const clv_program *program, const clv_mac
     t->model_at_peak += of_model / peak;
 }
 
-/* Whether the machine's software runs it while ops run, where the program has it so. */
-static bool may_overlap(const clv_machine *machine, clv_collective_purpose purpose)
+bool clv_instruction_may_overlap(const clv_cost_model *model, const clv_instruction *instruction)
 {
-    bool of_weights = purpose == CLV_PURPOSE_WEIGHT_GATHER || purpose == CLV_PURPOSE_GRADIENT_REDUCTION;
-    return of_weights ? machine->weights_overlap : machine->activations_overlap;
+    const clv_reshard_step *step = instruction->step;
+    switch (model->machine->overlap) {
+    case CLV_OVERLAP_NETWORK:
+        return step->kind == CLV_STEP_SEND || clv_cost_crosses_hosts(model, step->axes, step->n_axes);
+    case CLV_OVERLAP_WEIGHTS:
+        return instruction->purpose == CLV_PURPOSE_WEIGHT_GATHER ||
+               instruction->purpose == CLV_PURPOSE_GRADIENT_REDUCTION;
+    default:
+        return model->machine->overlap == CLV_OVERLAP_ALL;
+    }
 }
 
 static void begin_collective(running_time *t, flight *flights, const clv_instruction *instruction,
-                             const clv_machine *machine, double seconds)
+                             const clv_cost_model *model, double seconds)
 {
     clv_collective_purpose purpose = instruction->purpose;
     t->parts.bytes[purpose] += instruction->step->bytes;
     t->parts.collectives[purpose]++;
-    if (may_overlap(machine, purpose)) {
+    if (clv_instruction_may_overlap(model, instruction)) {
         flights[instruction->group] = (flight){instruction, t->all.seconds, seconds};
         return;
     }
@@ -166,7 +173,7 @@ static void run_on_stage(running_time *t, flight *flights, const clv_program *pr
 {
     const clv_instruction *instruction = &program->instructions[i];
     if (instruction->group >= 0) {
-        begin_collective(t, flights, instruction, model->machine, seconds);
+        begin_collective(t, flights, instruction, model, seconds);
     } else {
         t->all.seconds += seconds;
         t->parts.ops[clv_instruction_part(instruction)] += seconds;

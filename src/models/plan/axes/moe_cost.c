@@ -316,7 +316,7 @@ clv_status clv_moe_cost_compute(clv_moe_cost *out, const clv_moe_config *c, cons
     hide(&stage->head_step, &head, o->compile.overlap);
     stage->layer_step.at[CLV_FIGURE_REGION] += stage->layer_step.at[CLV_FIGURE_GRADIENTS];
     stage->head_step.at[CLV_FIGURE_REGION] += stage->head_step.at[CLV_FIGURE_GRADIENTS];
-    const bool overlaps = o->compile.overlap && m.machine->activations_overlap && o->accumulate > 1;
+    const bool overlaps = o->compile.overlap && m.machine->overlap == CLV_OVERLAP_ALL && o->accumulate > 1;
     const double moved = sparse * (o->compile.recompute == CLV_RECOMPUTE_FULL ? 5 : 4) * all_to_all(&m);
     out->hidden = overlaps ? fmin(moved, layer.at[CLV_FIGURE_SECONDS]) : 0;
     out->exposed = moved - out->hidden;
