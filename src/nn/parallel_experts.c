@@ -45,12 +45,13 @@ static void route(clv_graph *graph, clv_value x, const clv_axis_rules *rules, co
     const clv_type type = clv_graph_type(graph, x);
     const int64_t shape[] = {type.shape[type.rank - 1], o->experts};
     clv_value weight = clv_nn_parameter(graph, rules, "router.weight", type.dtype, 2, shape, names, NULL, o->init);
+    const clv_value bias = o->balance_bias ? balance_bias(graph, rules, o, type.dtype) : CLV_NONE;
     const clv_router_options how = {.size = sizeof how,
                                     .top_k = o->top_k,
                                     .sigmoid = o->sigmoid,
                                     .normalised = o->normalised,
                                     .scale = o->weight_scale,
-                                    .bias = o->balance_bias ? balance_bias(graph, rules, o, type.dtype) : CLV_NONE,
+                                    .bias = bias,
                                     .groups = o->groups,
                                     .top_groups = o->top_groups};
     if (o->sigmoid) {
@@ -59,7 +60,7 @@ static void route(clv_graph *graph, clv_value x, const clv_axis_rules *rules, co
     }
     const clv_value logits = small_product(graph, x, rules, weight, "the router's logits");
     clv_router(graph, logits, &how, weights, ids);
-    clv_nn_record_router(graph, logits, *ids);
+    clv_nn_record_router(graph, logits, *ids, bias, o->mask);
 }
 
 /* The chosen experts, -1 for rows that the mask leaves out. */
