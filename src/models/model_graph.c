@@ -128,7 +128,7 @@ static clv_value quantized_logits(clv_graph *graph, const clv_model_config *mode
 {
     static const clv_logical_axis names[] = {CLV_EMBED_KERNEL, CLV_VOCAB};
     const int64_t shape[] = {model->hidden, model->vocab};
-    const clv_weight_spec spec = {clv_value_name(graph, table), build->dtype, 2, 1, shape, names, NULL, weight_init};
+    const clv_weight_spec spec = {clv_value_name(graph, table), build->dtype, 2, 1, shape, names, NULL, weight_init, 0};
     const char *outer = graph->scope; /* the name is full */
     graph->scope = "";
     clv_stored_weight held = clv_nn_stored_weight(graph, &build->rules, &spec);
