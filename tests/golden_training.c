@@ -66,7 +66,8 @@ double golden_rate(clv_optimizer optimizer)
     return optimizer == CLV_OPTIMIZER_LION ? 1e-4 : 1e-3;
 }
 
-clv_trainer *golden_trainer(const clv_model *model, const golden_batch *b, clv_optimizer optimizer, int64_t parts)
+clv_trainer *golden_trainer(const clv_model *model, const golden_batch *b, clv_optimizer optimizer, int64_t parts,
+                            double bias_rate)
 {
     clv_error err = {0};
     clv_trainer *trainer;
@@ -83,7 +84,8 @@ clv_trainer *golden_trainer(const clv_model *model, const golden_batch *b, clv_o
                                        .optimizer = optimizer,
                                        .sgd = &sgd,
                                        .lion = &lion,
-                                       .accumulate = parts};
+                                       .accumulate = parts,
+                                       .router_bias_update_rate = bias_rate};
     const clv_trainer_options options = {.size = sizeof options,
                                          .batch = b->rows,
                                          .seq = b->seq,

@@ -95,10 +95,11 @@ static void train(int training, int way)
     if (limited)
         cli_shell("sed -i '0,/{/s//{\"moe_expert_capacity_factor\": %g,/' {d}/model/config.json",
                   trainings[training].capacity);
-    cli_expect(0, "",
-               "train -m {d}/model --data {d}/ids.safetensors --no-shuffle --batch %d --steps 20 %s --weight-decay 0.1 "
-               "--decay-all --clip 1.0 --schedule constant --dtype f32 %s --out {d}/run",
-               ways[way].batches * (int)b.rows, optimizers[optimizer], ways[way].options);
+    cli_expect(
+        0, "",
+        "train -m {d}/model --data {d}/ids.safetensors --no-shuffle --batch %d --steps 20 %s --weight-decay 0.1 "
+        "--decay-all --clip 1.0 --schedule constant --dtype f32 %s --moe-router-bias-update-rate %g --out {d}/run",
+        ways[way].batches * (int)b.rows, optimizers[optimizer], ways[way].options, trainings[training].bias_rate);
     assert_metrics(training, ways[way].options, golden_rate(optimizer), ways[way].batches);
     cli_shell("rm -r {d}/run {d}/ids.safetensors {d}/model");
 }

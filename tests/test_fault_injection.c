@@ -1,5 +1,5 @@
-/* test_fault_injection.c - random small programs, with and without overlap, compressed collectives and state that runs
- * change, in which one rank has a fault in one of its collectives: it is late, stops, is killed, or a message of it is
+/* test_fault_injection.c - random small programs, with and without overlap, compressed collectives, rows that are sent
+ * to their experts, and state that runs change, in which one rank has a fault in one of its collectives: it is late, stops, is killed, or a message of it is
  * lost or damaged. No run hangs or gives another result: either the right one, or a failure that names the culprit, as
  * the flight recorders do. With threads, with messages in one process and between several, and under MPI's launchers
  * (CLV_TEST_LAUNCHERS, as in test_lost_process.c). A few seeds; 1,000 with CLV_SWEEP=all; CLV_SEED=N: that one;
@@ -22,6 +22,7 @@
 #include "forked_ranks.h"
 #include "mpi_test_job.h"
 #include "must.h"
+#include "program/program.h"
 #include "unit_test.h"
 
 enum {
@@ -56,7 +57,7 @@ typedef struct a_case {
     const char *transport; /* of one process */
     int first[MOST_PROCESSES + 1];
     int64_t shape[2];
-    bool has_state;
+    bool has_state, has_experts;
     clv_compile_options how;
     clv_program *program;
     float x[MOST * MOST], right[MOST * MOST];
@@ -70,6 +71,32 @@ static clv_layout random_layout(clv_graph *graph, bool has_y)
     static const char *const of_x[] = {"x,_", "_,x", "_,_"};
     static const char *const of_both[] = {"x,y", "y,x", "(x,y),_", "_,(y,x)", "x,_", "_,y", "_,_"};
     return clv_graph_layout(graph, 2, has_y ? of_both[draw(7)] : of_x[draw(3)]);
+}
+
+/* Rows of x [N,M], split over x, are sent to experts, and back: row i to experts i and i + 1, modulo E. */
+static clv_value mixture(clv_graph *graph, clv_value x)
+{
+    enum { EXPERTS = 5, TOP = 2, FFN = 3 };
+    const clv_init ones = {CLV_INIT_ONES, 0};
+    const clv_type type = clv_graph_type(graph, x);
+    const int64_t n = type.shape[0], m = type.shape[1];
+    const clv_layout apart = clv_graph_layout(graph, 2, "x,_"), together = clv_graph_layout(graph, 2, "_,_"),
+                     of_up = clv_graph_layout(graph, 4, "x,_,_,_"), of_down = clv_graph_layout(graph, 3, "x,_,_");
+    const clv_value experts = clv_fill(graph, CLV_I32, 0, NULL, EXPERTS);
+    clv_value choice[TOP];
+    for (int k = 0; k < TOP; k++) {
+        const clv_value i = clv_iota(graph, n, clv_fill(graph, CLV_I32, 0, NULL, k));
+        choice[k] = clv_sub(graph, i, clv_mul(graph, clv_div(graph, i, experts), experts));
+        choice[k] = clv_reshape(graph, choice[k], 2, (int64_t[]){n, 1});
+    }
+    const clv_value ids = clv_concat(graph, choice, TOP, 1);
+    const clv_value weights = clv_fill(graph, CLV_F32, 2, (int64_t[]){n, TOP}, 0.5);
+    const clv_value up = clv_state(graph, "up", CLV_F32, 4, (int64_t[]){EXPERTS, m, 2, FFN}, &of_up, ones);
+    const clv_value down = clv_state(graph, "down", CLV_F32, 3, (int64_t[]){EXPERTS, FFN, m}, &of_down, ones);
+    clv_keep_stationary(graph, up, "x");
+    clv_keep_stationary(graph, down, "x");
+    x = clv_constrain(graph, clv_constrain(graph, x, &apart), &together);
+    return clv_constrain(graph, clv_experts(graph, x, ids, weights, up, down, CLV_RELU), &apart);
 }
 
 /* A chain of changes of layout and sums. */
@@ -91,6 +118,8 @@ static clv_program *random_program(const a_case *c)
     }
     for (int i = 0; i < layers; i++) {
         clv_graph_push_scope(graph, "layers.%d", i);
+        if (c->has_experts && i == 0)
+            x = mixture(graph, x);
         layout = random_layout(graph, has_y);
         clv_value y = clv_constrain(graph, clv_add(graph, x, x), &layout);
         if (draw(2)) /* rows' sums, which ranks have addends of */
@@ -100,6 +129,8 @@ static clv_program *random_program(const a_case *c)
     }
     clv_output(graph, "y", x, &whole);
     must(clv_compile(&program, graph, &c->how, &err), &err);
+    if (c->has_experts)
+        must(clv_program_check_expert_capacity(program, c->how.expert_rank_capacity_factor, &err), &err);
     clv_graph_free(graph);
     return program;
 }
@@ -140,7 +171,7 @@ static int find_right(a_case *c)
     clv_session *session = session_on(c, "threads", NULL, NULL);
     assert_non_null(session);
     must(clv_session_load(session, c->program, &err), &err);
-    fault_arm(&(fault){.kind = FAULT_NONE});
+    fault_arm(&(fault){.kind = FAULT_NONE, .in_rows = c->has_experts});
     must(run(session, c, c->right, &err), &err);
     fault_disarm(&steps, c->fault.rank);
     clv_session_free(session);
@@ -182,6 +213,11 @@ static void make_case(a_case *c, int seed, const fault_kind *kinds, int n_kinds,
     c->fault =
         (fault){.kind = kinds[draw(by_messages ? n_kinds : n_threads)], .rank = draw(c->ranks), .which = draw(8)};
     c->fault.ms = c->fault.kind == FAULT_FREEZE ? FREEZE_MS : DELAY_MS;
+    c->has_experts = c->fault.in_rows = seed % 3 == 1;
+    if (c->has_experts) {
+        c->how.comm_dtype = CLV_COMM_F32;
+        c->how.expert_rank_capacity_factor = 1e3; /* rows are sent, whatever it costs */
+    }
     make_program(c);
 }
 

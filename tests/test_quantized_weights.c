@@ -62,6 +62,27 @@ static const clv_model_config gpt2 = {.family = &clv_family_gpt2,
                                       .mask = -1,
                                       .eos = {-1}};
 
+static const clv_model_config mixtral = {.family = &clv_family_mixtral,
+                                         .hidden = 64,
+                                         .layers = 2,
+                                         .heads = 4,
+                                         .kv_heads = 2,
+                                         .head_dim = 32,
+                                         .ffn = 96,
+                                         .experts = 5,
+                                         .top_k = 2,
+                                         .expert_ffn = 96,
+                                         .normalised_choice = true,
+                                         .vocab = VOCAB,
+                                         .max_positions = 64,
+                                         .norm_eps = 1e-5,
+                                         .activation = CLV_SILU,
+                                         .rope.theta = 10000,
+                                         .bos = -1,
+                                         .pad = -1,
+                                         .mask = -1,
+                                         .eos = {-1}};
+
 static uint64_t next;
 
 static float uniform(void)
@@ -102,8 +123,10 @@ static float *values_of(const clv_model_config *c, const clv_parameter *p, clv_q
     for (int64_t i = 0; i < n; i++)
         w[head ? i % c->hidden * c->vocab + i / c->hidden : i] = uniform() * (p->rank == 1 ? 0.5f : 0.15f);
     int64_t last = p->row->in[0] ? clv_model_dims_elems(c, p->row->in + strlen(p->row->in) - 1) : 0;
-    if (how != CLV_QUANT_NONE && last > 0 && last % CLV_QUANT_BLOCK == 0)
-        round_to_blocks(how, w, in, n / in);
+    const int64_t each = p->row->by_expert ? n / p->shape[0] : n;
+    for (int64_t at = 0; how != CLV_QUANT_NONE && last > 0 && last % CLV_QUANT_BLOCK == 0 && at < n; at += each)
+        if (p->row->out[0] != 'E')
+            round_to_blocks(how, w + at, in, each / in);
     return w;
 }
 
@@ -133,8 +156,14 @@ static clv_model *open_on(const char *path, const char *mesh, const char *rules,
     clv_model *model;
     must(clv_mesh_parse(&axes, mesh, &err), &err);
     must(clv_axis_rules_preset(&by, rules, &axes, &err), &err);
-    const clv_model_options options = {
-        .size = sizeof options, .mesh = &axes, .rules = &by, .dtype = dtype, .check = 1, .quant = how};
+    const clv_model_options options = {.size = sizeof options,
+                                       .mesh = &axes,
+                                       .rules = &by,
+                                       .dtype = dtype,
+                                       .check = 1,
+                                       .quant = how,
+                                       .compile.expert_rank_capacity_factor =
+                                           1e3}; /* rows are sent to experts, whatever it costs */
     must(clv_model_open(&model, path, &options, &err), &err);
     return model;
 }
@@ -181,10 +210,29 @@ static const struct mesh_case {
               {"X=2,Y=2", "gspmd-2d"},        {"data=2,model=3", "fsdp+megatron-sp"}};
 enum { MESHES = sizeof meshes / sizeof *meshes };
 
+/* Of experts beside these: by experts, by parts of them, by both. */
+static const struct mesh_case of_experts[] = {{"model=1", "megatron"},
+                                              {"data=1,expert=2", "dp"},
+                                              {"data=1,expert=3", "dp"},
+                                              {"expert=2,model=2", "megatron-sp"},
+                                              {"expert=3,model=3", "megatron"},
+                                              {"data=2,expert=2", "fsdp"},
+                                              {"model=2", "megatron"},
+                                              {"model=4", "megatron-sp"},
+                                              {"data=2,model=3", "fsdp+megatron-sp"},
+                                              {"X=2,Y=2", "gspmd-2d"}};
+_Static_assert(sizeof of_experts == sizeof meshes, "as many");
+
+static const struct mesh_case *meshes_of(const clv_model_config *c)
+{
+    return c->experts > 0 ? of_experts : meshes;
+}
+
 /* More rows than few are products of the blocks' floats; few ones round x to 14 bits. */
 static void same_logits(const clv_model_config *c, const clv_model_config *plain, bool untied)
 {
     enum { MANY = 12, FEW = 3, BATCH = 2 };
+    const struct mesh_case *by = meshes_of(c);
     for (int how = CLV_QUANT_Q8; how < CLV_QUANT_COUNT; how++) {
         char folder_of_floats[600], what[64];
         snprintf(folder_of_floats, sizeof folder_of_floats, "%s", in_folder("rounded"));
@@ -201,14 +249,14 @@ static void same_logits(const clv_model_config *c, const clv_model_config *plain
         for (int m = 0; m < MESHES; m++) {
             if (!sweep_takes_thinned(3))
                 continue;
-            snprintf(what, sizeof what, "%s %s", clv_quant_name((clv_quant)how), meshes[m].mesh);
-            float *got = logits(path, meshes[m].mesh, meshes[m].rules, (clv_quant)how, CLV_F32, BATCH, MANY);
+            snprintf(what, sizeof what, "%s %s", clv_quant_name((clv_quant)how), by[m].mesh);
+            float *got = logits(path, by[m].mesh, by[m].rules, (clv_quant)how, CLV_F32, BATCH, MANY);
             expect_close(what, got, many, BATCH * MANY * VOCAB, 2e-5);
             free(got);
-            got = logits(path, meshes[m].mesh, meshes[m].rules, (clv_quant)how, CLV_F32, BATCH, FEW);
+            got = logits(path, by[m].mesh, by[m].rules, (clv_quant)how, CLV_F32, BATCH, FEW);
             expect_close(what, got, few, BATCH * FEW * VOCAB, 2e-3);
             free(got);
-            got = logits(path, meshes[m].mesh, meshes[m].rules, (clv_quant)how, CLV_F64, BATCH, FEW);
+            got = logits(path, by[m].mesh, by[m].rules, (clv_quant)how, CLV_F64, BATCH, FEW);
             expect_close(what, got, few, BATCH * FEW * VOCAB, 2e-5);
             free(got);
         }
@@ -221,6 +269,12 @@ static void same_logits(const clv_model_config *c, const clv_model_config *plain
 static void llama_logits(void **state)
 {
     same_logits(&llama, &llama, false);
+}
+
+/* Experts in blocks, routers in floats. */
+static void mixtral_logits(void **state)
+{
+    same_logits(&mixtral, &mixtral, false);
 }
 
 /* Weights that lie the other way round, parts of a fused tensor, biases. */
@@ -366,9 +420,9 @@ static void stored_alike(const clv_model_config *c)
             for (int on = 0; on < MESHES; on++) {
                 if (!sweep_takes_thinned(7))
                     continue;
-                float *want = logits(path, meshes[on].mesh, meshes[on].rules, (clv_quant)how, CLV_F32, BATCH, SEQ);
-                float *got =
-                    logits(forms[on % 3], meshes[on].mesh, meshes[on].rules, CLV_QUANT_NONE, CLV_F32, BATCH, SEQ);
+                const struct mesh_case *here = meshes_of(c) + on;
+                float *want = logits(path, here->mesh, here->rules, (clv_quant)how, CLV_F32, BATCH, SEQ);
+                float *got = logits(forms[on % 3], here->mesh, here->rules, CLV_QUANT_NONE, CLV_F32, BATCH, SEQ);
                 assert_memory_equal(got, want, BATCH * SEQ * VOCAB * sizeof *got);
                 free(got), free(want);
             }
@@ -379,6 +433,11 @@ static void stored_llama(void **state)
 {
     clv_model_config c = llama;
     stored_alike(&c);
+}
+
+static void stored_mixtral(void **state)
+{
+    stored_alike(&mixtral);
 }
 
 static void stored_gpt2(void **state)
@@ -804,12 +863,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(llama_logits),
         cmocka_unit_test(gpt2_logits),
+        cmocka_unit_test(mixtral_logits),
         cmocka_unit_test(tied_logits),
         cmocka_unit_test(some_stay),
         cmocka_unit_test(bytes_read),
         cmocka_unit_test(planned_bytes),
         cmocka_unit_test(stored_llama),
         cmocka_unit_test(stored_gpt2),
+        cmocka_unit_test(stored_mixtral),
         cmocka_unit_test(stored_not_tied),
         cmocka_unit_test(stored_bytes),
         cmocka_unit_test(stored_as_gguf),

@@ -258,6 +258,11 @@ typedef struct clv_update_options {
                                          gradients are reduced once. Inputs [B,S] become [accumulate,B/accumulate,S] */
     bool no_sync;                   /**< with accumulate > 1: all gradients are summed whole, and reduced once, after
                                          the last microbatch, as with PyTorch's no_sync() */
+    double router_bias_update_rate; /**< > 0: after the update each router's bias ("router.bias", deepseek_v3) gains
+                                         this for experts that fewer rows of the batch than the mean have chosen, and
+                                         loses it for those that more have (Megatron's
+                                         --moe-router-bias-update-rate; Wang et al. 2024, arXiv:2408.15664). 0: it is
+                                         left as it is */
 } clv_update_options;
 
 /** Adds a training step: forward, backward and update (update NULL: its defaults). Inputs: "ids", "labels" i32 [B,S]

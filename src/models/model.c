@@ -3,6 +3,7 @@
  */
 #include "models/model.h"
 
+#include <math.h>
 #include <sys/stat.h>
 
 #include "base/threads/wait.h"
@@ -595,6 +596,14 @@ void clv_model_train_step(clv_graph *graph, const clv_model *m, const clv_model_
     if (taken.no_sync && taken.accumulate <= 1) {
         clv_graph_fail(graph, CLV_EINVAL, "%s: no_sync is for gradient accumulation; valid: with accumulate > 1",
                        __func__);
+        return;
+    }
+    if (!(taken.router_bias_update_rate >= 0 && isfinite(taken.router_bias_update_rate)) ||
+        (taken.router_bias_update_rate > 0 && (!m->config.sigmoid_router || build.adapters))) {
+        clv_graph_fail(graph, CLV_EINVAL,
+                       "%s: router_bias_update_rate is %g; valid: 0, and above it for all weights of a model whose "
+                       "routers have a bias (deepseek_v3)",
+                       __func__, taken.router_bias_update_rate);
         return;
     }
     taken.adamw = &adamw;

@@ -128,7 +128,7 @@ static clv_value quantized_logits(clv_graph *graph, const clv_model_config *mode
 {
     static const clv_logical_axis names[] = {CLV_EMBED_KERNEL, CLV_VOCAB};
     const int64_t shape[] = {model->hidden, model->vocab};
-    const clv_weight_spec spec = {clv_value_name(graph, table), build->dtype, 2, 1, shape, names, NULL, weight_init};
+    const clv_weight_spec spec = {clv_value_name(graph, table), build->dtype, 2, 1, shape, names, NULL, weight_init, 0};
     const char *outer = graph->scope; /* the name is full */
     graph->scope = "";
     clv_stored_weight held = clv_nn_stored_weight(graph, &build->rules, &spec);
@@ -338,20 +338,24 @@ static bool find_adapter(clv_lora_adapter *out, clv_graph *graph, const char *we
     return clv_graph_ok(graph);
 }
 
-/* Begins to record the routers of a training step, for their loss and for the rows that they drop. */
+/* Begins to record the routers of a training step, for their loss, their balance and the rows that they drop. */
 static void record_routers(clv_graph_routers *routers, clv_graph *graph, const clv_model_config *model,
                            const clv_model_build_options *build)
 {
-    *routers = (clv_graph_routers){0};
+    *routers = (clv_graph_routers){.balances = build->balances_routers};
     if (model->experts == 0 || !clv_valid(build->step))
         return;
     graph->routers = routers;
-    if (!model->adds_router_loss)
+    if (!model->adds_router_loss && !routers->balances)
         return;
+    clv_value **lists[] = {&routers->logits, &routers->ids, &routers->bias, &routers->load};
+    bool all = true;
     routers->room = (int)model->layers;
-    routers->logits = clv_arena_alloc(graph->arena, (size_t)model->layers, sizeof(clv_value));
-    routers->ids = clv_arena_alloc(graph->arena, (size_t)model->layers, sizeof(clv_value));
-    if (!routers->logits || !routers->ids)
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        *lists[i] = clv_arena_alloc(graph->arena, (size_t)model->layers, sizeof(clv_value));
+        all = all && *lists[i];
+    }
+    if (!all)
         clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the routers of %lld layers", (long long)model->layers);
 }
 
@@ -393,7 +397,17 @@ static clv_value build_layers(clv_graph *graph, const clv_model_config *model, c
 /* What the routers of a training step add: to its loss, and the choices that found no place; CLV_NONE: nothing. */
 typedef struct router_results {
     clv_value loss, dropped;
+    int n; /* routers to be balanced */
+    clv_value *bias, *load;
 } router_results;
+
+static void balance_routers(clv_graph *graph, const router_results *routers, double rate, clv_value finite)
+{
+    graph->in_update = true;
+    for (int i = 0; i < routers->n && clv_graph_ok(graph); i++)
+        clv_nn_balance_router(graph, routers->bias[i], routers->load[i], rate, finite);
+    graph->in_update = false;
+}
 
 static clv_value build_forward(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,
                                clv_value *hidden, router_results *of_routers)
@@ -401,7 +415,7 @@ static clv_value build_forward(clv_graph *graph, const clv_model_config *model, 
     clv_graph_routers routers;
     if (hidden)
         *hidden = CLV_NONE;
-    *of_routers = (router_results){CLV_NONE, CLV_NONE};
+    *of_routers = (router_results){.loss = CLV_NONE};
     if (build->context && model->bidirectional)
         return clv_graph_fail(graph, CLV_EUNSUPPORTED,
                               "a KV cache for a model of the family %s, whose attention is not causal",
@@ -420,7 +434,9 @@ static clv_value build_forward(clv_graph *graph, const clv_model_config *model, 
     record_routers(&routers, graph, model, build);
     clv_value x, logits = build_layers(graph, model, build, &in, &x);
     graph->routers = NULL;
-    if (routers.n > 0)
+    if (routers.balances)
+        *of_routers = (router_results){.n = routers.n, .bias = routers.bias, .load = routers.load};
+    if (routers.n > 0 && model->adds_router_loss)
         of_routers->loss =
             clv_scale(graph, clv_load_balancing_loss(graph, routers.logits, routers.ids, routers.n, in.row_mask),
                       model->router_loss_factor);
@@ -460,6 +476,7 @@ static void gradient_accumulation_step(clv_graph *graph, const clv_model_config 
     clv_model_build_options build = *whole;
     clv_value sum = CLV_NONE, share = CLV_NONE, count = CLV_NONE, dropped = CLV_NONE;
     clv_trainable trained = {0};
+    router_results balanced = {0};
     build.n_microbatches = how->accumulate;
     build.batch = whole->batch / how->accumulate;
     for (build.micro = 0; build.micro < build.n_microbatches && clv_graph_ok(graph); build.micro++) {
@@ -479,6 +496,9 @@ static void gradient_accumulation_step(clv_graph *graph, const clv_model_config 
             of_routers.loss = clv_scale(graph, of_routers.loss, 1.0 / (double)build.n_microbatches);
             loss = clv_add(graph, loss, clv_mul(graph, of_routers.loss, count));
         }
+        for (int i = 0; i < of_routers.n && build.micro > 0; i++)
+            of_routers.load[i] = clv_add(graph, balanced.load[i], of_routers.load[i]);
+        balanced = of_routers;
         if (clv_valid(of_routers.dropped))
             dropped = clv_valid(dropped) ? clv_add(graph, dropped, of_routers.dropped) : of_routers.dropped;
         clv_gradients_accumulate(graph, loss, share, trained.parameters, trained.n,
@@ -490,7 +510,8 @@ static void gradient_accumulation_step(clv_graph *graph, const clv_model_config 
     graph->microbatch = 0;
     trained.has_gradients = true;
     clv_value mean = clv_div(graph, sum, count);
-    clv_build_updates(graph, whole, &trained, mean, how, true);
+    const clv_value scale = clv_build_updates(graph, whole, &trained, mean, how, true);
+    balance_routers(graph, &balanced, how->router_bias_update_rate, scale);
     output_loss(graph, mean, dropped);
 }
 
@@ -509,7 +530,8 @@ static void whole_batch_step(clv_graph *graph, const clv_model_config *model, co
     clv_value loss = batch_loss(graph, model, build, &of_routers);
     loss = clv_valid(of_routers.loss) ? clv_add(graph, loss, of_routers.loss) : loss;
     clv_trainable trained = clv_build_trainable(graph, build);
-    clv_build_updates(graph, build, &trained, loss, how, output_grad_norm);
+    const clv_value scale = clv_build_updates(graph, build, &trained, loss, how, output_grad_norm);
+    balance_routers(graph, &of_routers, how->router_bias_update_rate, scale);
     output_loss(graph, loss, of_routers.dropped);
 }
 
@@ -532,6 +554,7 @@ void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const
     if (model->headless)
         clv_graph_fail(graph, CLV_EUNSUPPORTED, "%s has no head, which a training step needs; valid: %s",
                        model->family->bare, model->family->architecture);
+    build.balances_routers = how->router_bias_update_rate > 0;
     build.step = clv_input(graph, "step", CLV_I32, 0, NULL, NULL);
     if (!clv_graph_ok(graph))
         return;

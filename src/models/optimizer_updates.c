@@ -168,12 +168,12 @@ clv_trainable clv_build_trainable(clv_graph *graph, const clv_model_build_option
     return t;
 }
 
-void clv_build_updates(clv_graph *graph, const clv_model_build_options *build, const clv_trainable *trained,
-                       clv_value loss, const clv_update_options *how, bool output_grad_norm)
+clv_value clv_build_updates(clv_graph *graph, const clv_model_build_options *build, const clv_trainable *trained,
+                            clv_value loss, const clv_update_options *how, bool output_grad_norm)
 {
     if ((unsigned)how->optimizer >= OPTIMIZERS) {
         clv_graph_fail(graph, CLV_EINVAL, "optimizer %d; valid: 0 to %d", (int)how->optimizer, OPTIMIZERS - 1);
-        return;
+        return CLV_NONE;
     }
     updates u = {.build = build, .how = how, .lr = clv_input(graph, "lr", CLV_F32, 0, NULL, NULL), .step = build->step};
     const clv_layout scalar = clv_layout_replicated(0);
@@ -192,4 +192,5 @@ void clv_build_updates(clv_graph *graph, const clv_model_build_options *build, c
     for (int i = 0; i < n; i++)
         update(graph, &u, parameters[i], gradients[i], &trained->moments[i]);
     graph->in_update = false;
+    return u.scale;
 }

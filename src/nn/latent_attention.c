@@ -47,7 +47,7 @@ static clv_value down(clv_graph *graph, clv_value x, const clv_axis_rules *rules
     static const clv_logical_axis names[] = {CLV_EMBED_KERNEL, CLV_UNNAMED};
     const clv_type type = clv_graph_type(graph, x);
     const int64_t shape[] = {type.shape[2], features};
-    const clv_weight_spec spec = {name, type.dtype, 2, 1, shape, names, NULL, init};
+    const clv_weight_spec spec = {name, type.dtype, 2, 1, shape, names, NULL, init, 0};
     const clv_stored_weight weight = clv_nn_stored_weight(graph, rules, &spec);
     const clv_layout rows = clv_nn_activation_layout(graph, rules, 2, 1, names + 1);
     clv_value y = clv_nn_stored_weight_product(graph, x, rules, &weight, "bs", "m", "mr", "r");
@@ -69,7 +69,7 @@ static clv_stored_weight up_weight(clv_graph *graph, const clv_axis_rules *rules
 {
     static const clv_logical_axis names[] = {CLV_EMBED_KERNEL, CLV_HEADS, CLV_HEAD_DIM};
     const int64_t shape[] = {in, heads, out};
-    const clv_weight_spec spec = {name, dtype, 3, 1, shape, names, NULL, init};
+    const clv_weight_spec spec = {name, dtype, 3, 1, shape, names, NULL, init, 0};
     return clv_nn_stored_weight(graph, rules, &spec);
 }
 
@@ -244,7 +244,7 @@ clv_value clv_parallel_latent_attention(clv_graph *graph, clv_value x, const clv
                             .value = o.value_dim};
     const clv_value y = clv_nn_pin_heads(graph, attend(graph, x, rules, &o, &s), rules, 2, CLV_HEADS);
     const int64_t shape[] = {o.heads, o.value_dim, s.width};
-    const clv_weight_spec spec = {"o.weight", type.dtype, 3, 2, shape, names, NULL, o.output_init};
+    const clv_weight_spec spec = {"o.weight", type.dtype, 3, 2, shape, names, NULL, o.output_init, 0};
     const clv_stored_weight weight = clv_nn_stored_weight(graph, rules, &spec);
     clv_value out = clv_nn_stored_weight_product(graph, y, rules, &weight, "bs", "hd", "hdm", "m");
     out = clv_nn_leave_parallel_region(graph, out, rules);

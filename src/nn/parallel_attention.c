@@ -66,7 +66,7 @@ static clv_value queries(clv_graph *graph, clv_value x, const clv_axis_rules *ru
     clv_nn_shard_query_heads(graph, &kernel, 1, o->heads, o->kv_heads);
     clv_nn_shard_query_heads(graph, &part, 0, o->heads, o->kv_heads);
     clv_nn_shard_query_heads(graph, &split, 2, o->heads, o->kv_heads);
-    const clv_weight_spec spec = {"q.weight", type.dtype, 3, 1, shape, names, &kernel, o->init};
+    const clv_weight_spec spec = {"q.weight", type.dtype, 3, 1, shape, names, &kernel, o->init, 0};
     clv_stored_weight weight = clv_nn_stored_weight(graph, rules, &spec);
     clv_value q = clv_nn_stored_weight_product(graph, x, rules, &weight, "bs", "m", "mhd", "hd");
     q = clv_nn_pin_heads(graph, q, rules, 2, CLV_HEADS);
@@ -90,7 +90,7 @@ static clv_value keys_values(clv_graph *graph, clv_value x, const clv_axis_rules
     clv_nn_shard_kv_heads(graph, &kernel, 2, o->heads, o->kv_heads);
     clv_nn_shard_kv_heads(graph, &part, 1, o->heads, o->kv_heads);
     clv_nn_shard_kv_heads(graph, &split, 3, o->heads, o->kv_heads);
-    const clv_weight_spec spec = {"kv.weight", type.dtype, 4, 1, shape, names, &kernel, o->init};
+    const clv_weight_spec spec = {"kv.weight", type.dtype, 4, 1, shape, names, &kernel, o->init, 0};
     clv_stored_weight weight = clv_nn_stored_weight(graph, rules, &spec);
     clv_value kv = clv_nn_stored_weight_product(graph, x, rules, &weight, "bs", "m", "mjkd", "jkd");
     kv = clv_nn_pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
@@ -132,7 +132,7 @@ clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_r
     int64_t shape[] = {o.heads, o.head_dim, type.shape[2]};
     clv_layout kernel = clv_named_layout(graph, rules, 3, names);
     clv_nn_shard_query_heads(graph, &kernel, 0, o.heads, o.kv_heads);
-    const clv_weight_spec spec = {"o.weight", type.dtype, 3, 2, shape, names, &kernel, o.output_init};
+    const clv_weight_spec spec = {"o.weight", type.dtype, 3, 2, shape, names, &kernel, o.output_init, 0};
     clv_stored_weight weight = clv_nn_stored_weight(graph, rules, &spec);
     clv_value out = clv_nn_stored_weight_product(graph, y, rules, &weight, "bs", "hd", "hdm", "m");
     out = clv_nn_leave_parallel_region(graph, out, rules);

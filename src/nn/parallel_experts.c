@@ -14,7 +14,7 @@
 #include "nn/layer_layouts.h"
 #include "nn/router_losses.h"
 #include "nn/stored_weight.h"
-#include "ops/operand_checks.h"
+#include "ops/builtin_ops.h"
 
 /* x times a small weight [M, n] that no axis of tensor parallelism splits; rows as between layers. */
 static clv_value small_product(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_value weight,
@@ -45,12 +45,13 @@ static void route(clv_graph *graph, clv_value x, const clv_axis_rules *rules, co
     const clv_type type = clv_graph_type(graph, x);
     const int64_t shape[] = {type.shape[type.rank - 1], o->experts};
     clv_value weight = clv_nn_parameter(graph, rules, "router.weight", type.dtype, 2, shape, names, NULL, o->init);
+    const clv_value bias = o->balance_bias ? balance_bias(graph, rules, o, type.dtype) : CLV_NONE;
     const clv_router_options how = {.size = sizeof how,
                                     .top_k = o->top_k,
                                     .sigmoid = o->sigmoid,
                                     .normalised = o->normalised,
                                     .scale = o->weight_scale,
-                                    .bias = o->balance_bias ? balance_bias(graph, rules, o, type.dtype) : CLV_NONE,
+                                    .bias = bias,
                                     .groups = o->groups,
                                     .top_groups = o->top_groups};
     if (o->sigmoid) {
@@ -59,7 +60,7 @@ static void route(clv_graph *graph, clv_value x, const clv_axis_rules *rules, co
     }
     const clv_value logits = small_product(graph, x, rules, weight, "the router's logits");
     clv_router(graph, logits, &how, weights, ids);
-    clv_nn_record_router(graph, logits, *ids);
+    clv_nn_record_router(graph, logits, *ids, bias, o->mask);
 }
 
 /* The chosen experts, -1 for rows that the mask leaves out. */
@@ -99,6 +100,15 @@ static clv_value at_places(clv_graph *graph, clv_value x, clv_value ids, clv_val
     return clv_expert_combine(graph, clv_einsum(graph, down_product[batched], hidden, down), place, weights);
 }
 
+static clv_stored_weight experts_weight(clv_graph *graph, const clv_axis_rules *rules, bool quantized,
+                                        const clv_weight_spec *spec)
+{
+    if (quantized)
+        return clv_nn_stored_weight(graph, rules, spec);
+    return (clv_stored_weight){.weight = clv_nn_weight(graph, rules, spec->name, spec->dtype, spec->rank, spec->shape,
+                                                       spec->names, spec->layout, spec->init)};
+}
+
 static clv_value routed(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_experts_options *o)
 {
     static const clv_logical_axis up_names[] = {CLV_EXPERT, CLV_EMBED_KERNEL, CLV_UNNAMED, CLV_MLP};
@@ -108,16 +118,25 @@ static clv_value routed(clv_graph *graph, clv_value x, const clv_axis_rules *rul
     const int64_t up_shape[] = {o->experts, width, 2, o->ffn}, down_shape[] = {o->experts, o->ffn, width};
     clv_value weights = CLV_NONE, ids = CLV_NONE;
     route(graph, x, rules, o, &weights, &ids);
-    clv_value up =
-        clv_nn_weight(graph, rules, "experts.gate_up.weight", type.dtype, 4, up_shape, up_names, NULL, o->init);
-    clv_value down =
-        clv_nn_weight(graph, rules, "experts.down.weight", type.dtype, 3, down_shape, down_names, NULL, o->output_init);
+    /* both weights in blocks, or none */
+    const bool quantized = clv_nn_is_weight_quantized(graph, width) && clv_nn_is_weight_quantized(graph, o->ffn) &&
+                           graph->quant->ffn_split_at_blocks;
+    const clv_stored_weight up = experts_weight(
+        graph, rules, quantized,
+        &(clv_weight_spec){"experts.gate_up.weight", type.dtype, 4, 1, up_shape, up_names, NULL, o->init, 1});
+    const clv_stored_weight down = experts_weight(
+        graph, rules, quantized,
+        &(clv_weight_spec){"experts.down.weight", type.dtype, 3, 1, down_shape, down_names, NULL, o->output_init, 1});
     if (o->capacity_factor > 0)
-        return clv_nn_leave_parallel_region(graph, at_places(graph, x, ids, weights, up, down, rules, o), rules);
+        return clv_nn_leave_parallel_region(graph, at_places(graph, x, ids, weights, up.weight, down.weight, rules, o),
+                                            rules);
     x = clv_nn_enter_experts(graph, x, rules, "the input of the experts");
     ids = clv_nn_enter_experts(graph, ids, rules, "the choice of experts");
     weights = clv_nn_enter_experts(graph, weights, rules, "the weights of the choice");
-    clv_value y = clv_experts(graph, x, ids, weights, up, down, o->activation);
+    const clv_value y =
+        quantized ? clv_quantized_experts(graph, graph->quant->how, x, ids, weights, (clv_value[]){up.ints, up.scales},
+                                          (clv_value[]){down.ints, down.scales}, o->activation)
+                  : clv_experts(graph, x, ids, weights, up.weight, down.weight, o->activation);
     return clv_nn_leave_parallel_region(graph, y, rules);
 }
 

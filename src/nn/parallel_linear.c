@@ -42,7 +42,7 @@ static bool begin(linear *l, clv_graph *graph, clv_value x, int64_t features, co
     const int64_t shape[] = {type.shape[type.rank - 1], features};
     l->split = clv_nn_activation_layout(graph, rules, type.rank - 1, 1, &l->features);
     const clv_weight_spec spec = {
-        part_name(graph, &l->o, "weight"), type.dtype, 2, 1, shape, l->names, NULL, l->o.init};
+        part_name(graph, &l->o, "weight"), type.dtype, 2, 1, shape, l->names, NULL, l->o.init, 0};
     l->weight = clv_nn_stored_weight(graph, rules, &spec);
     return true;
 }

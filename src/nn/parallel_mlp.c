@@ -9,7 +9,7 @@ static clv_value gated(clv_graph *graph, clv_value x, const clv_axis_rules *rule
     int64_t shape[] = {type.shape[type.rank - 1], 2, o->ffn};
     static const clv_logical_axis names[] = {CLV_EMBED_KERNEL, CLV_UNNAMED, CLV_MLP};
     clv_layout split = clv_nn_activation_layout(graph, rules, type.rank - 1, 2, names + 1);
-    const clv_weight_spec spec = {"gate_up.weight", type.dtype, 3, 1, shape, names, NULL, o->init};
+    const clv_weight_spec spec = {"gate_up.weight", type.dtype, 3, 1, shape, names, NULL, o->init, 0};
     clv_stored_weight weight = clv_nn_stored_weight(graph, rules, &spec);
     x = clv_nn_enter_parallel_region(graph, x, rules, CLV_MLP);
     clv_value both = clv_nn_stored_weight_product(graph, x, rules, &weight, NULL, "m", "mjf", "jf");

@@ -1,4 +1,4 @@
-/* router_losses.c - builds the losses that training adds for routers of experts: load balancing, and the z-loss. */
+/* router_losses.c - builds what training adds for routers of experts: load-balancing loss, z-loss, balancing biases. */
 #include "graph/graph.h"
 #include "nn/router_losses.h"
 #include "ops/operand_checks.h"
@@ -84,13 +84,31 @@ clv_value clv_router_z_loss(clv_graph *graph, clv_value logits)
     return clv_reduce(graph, CLV_MEAN, clv_mul(graph, z, z), dims, type.rank, false);
 }
 
-void clv_nn_record_router(clv_graph *graph, clv_value logits, clv_value ids)
+void clv_nn_record_router(clv_graph *graph, clv_value logits, clv_value ids, clv_value bias, clv_value mask)
 {
     clv_graph_routers *r = graph->routers;
     if (!r || !clv_graph_ok(graph) || r->n == r->room)
         return;
+    if (r->balances) {
+        const clv_type type = clv_graph_type(graph, bias);
+        r->bias[r->n] = bias;
+        r->load[r->n] = count_choices(graph, ids, type.shape[0],
+                                      clv_valid(mask) ? clv_cast(graph, mask, type.dtype) : CLV_NONE, type.dtype);
+    }
     r->logits[r->n] = logits;
     r->ids[r->n++] = ids;
+}
+
+void clv_nn_balance_router(clv_graph *graph, clv_value bias, clv_value load, double rate, clv_value finite)
+{
+    const clv_layout whole = clv_layout_replicated(1);
+    load = clv_constrain(graph, load, &whole);
+    const clv_value mean = clv_reduce(graph, CLV_MEAN, load, (int[]){0}, 1, true);
+    const clv_value sign = clv_pointwise(graph, CLV_SIGN, clv_sub(graph, mean, load), CLV_NONE);
+    clv_value changed = clv_add(graph, bias, clv_scale(graph, sign, rate));
+    if (clv_valid(finite))
+        changed = clv_where(graph, clv_cast(graph, clv_equal(graph, finite, finite), CLV_BOOL), changed, bias);
+    clv_assign(graph, bias, changed);
 }
 
 /* How many elements are `number`: an f64 scalar. */

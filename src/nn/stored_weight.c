@@ -15,13 +15,14 @@ bool clv_nn_is_weight_quantized(const clv_graph *graph, int64_t contracted_size)
     return graph->quant && contracted_size % CLV_QUANT_BLOCK == 0;
 }
 
-/* Reorders a weight's dimensions to [out..., in..., last], with dimension d in blocks of `block` elements. */
+/* Reorders a weight's dimensions to [(E,) out..., in..., last], with dimension d in blocks of `block` elements. */
 static clv_nn_shape block_shape(clv_graph *graph, const clv_weight_spec *spec, const clv_layout *dense, int d,
                                 int64_t block, int64_t last)
 {
     clv_nn_shape s = {.layout = clv_layout_replicated(spec->rank + 1)};
     for (int i = 0; i < spec->rank; i++) {
-        int from = (spec->n_in + i) % spec->rank;
+        const int stacked = spec->stacked;
+        int from = i < stacked ? i : stacked + (spec->n_in + i - stacked) % (spec->rank - stacked);
         int64_t by = from == d ? block : 1;
         clv_nn_append_dim(graph, &s, spec->shape[from] / by, spec->names[from], dense, from, by);
     }
@@ -57,8 +58,8 @@ static bool can_prepack(const clv_graph *graph, const clv_weight_spec *spec, con
     int64_t elems = 1;
     for (int d = 0; d < spec->rank; d++)
         elems *= spec->shape[d];
-    return graph->prepacks_weights && spec->rank < CLV_MAX_RANK && spec->n_in < spec->rank && spec->dtype != CLV_F64 &&
-           elems >= MIN_PREPACKED_ELEMS &&
+    return graph->prepacks_weights && spec->stacked == 0 && spec->rank < CLV_MAX_RANK && spec->n_in < spec->rank &&
+           spec->dtype != CLV_F64 && elems >= MIN_PREPACKED_ELEMS &&
            spec->shape[last] % (clv_mesh_rank_count(&graph->mesh) * CLV_PANEL_COLUMNS) == 0 &&
            (dense->alignment[last] == 1 || dense->alignment[last] % CLV_PANEL_COLUMNS == 0);
 }
@@ -84,9 +85,10 @@ clv_stored_weight clv_nn_stored_weight(clv_graph *graph, const clv_axis_rules *r
     clv_layout by_name = clv_named_layout(graph, rules, spec->rank, spec->names);
     const clv_layout *layout = spec->layout ? spec->layout : &by_name;
     clv_stored_weight stored = {.dense = lora_target(graph, spec, layout)};
-    if (clv_nn_is_weight_quantized(graph, spec->shape[spec->n_in - 1])) {
+    const int last = spec->stacked + spec->n_in - 1;
+    if (clv_nn_is_weight_quantized(graph, spec->shape[last])) {
         clv_nn_shape s =
-            block_shape(graph, spec, layout, spec->n_in - 1, CLV_QUANT_BLOCK, clv_quant_block_bytes(graph->quant->how));
+            block_shape(graph, spec, layout, last, CLV_QUANT_BLOCK, clv_quant_block_bytes(graph->quant->how));
         stored.ints = add_state(graph, rules, spec->name, CLV_QUANT_INTS, CLV_U8, &s, s.rank, zeros);
         stored.scales = add_state(graph, rules, spec->name, CLV_QUANT_SCALES, CLV_F16, &s, s.rank - 1, zeros);
     } else if (can_prepack(graph, spec, layout)) {

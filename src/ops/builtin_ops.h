@@ -21,7 +21,7 @@
     X(softmax) X(softmax_gradient) X(xent_max) X(xent_sums) X(xent_loss) X(xent_loss_gradient) X(xent_gradient) \
     X(count_labels) X(dropout) X(zigzag) X(sum_squares) X(clip_scale) X(adamw) X(adamw_rounded) X(sgd) X(lion) \
     X(quant_dot) X(packed_dot) \
-    X(router) X(router_gradient) X(experts) X(experts_gradient) \
+    X(router) X(router_gradient) X(experts) X(experts_gradient) X(quant_experts) \
     X(expert_places) X(expert_dispatch) X(expert_combine) X(expert_weights_gradient) \
     X(pointwise) X(fold) X(sort) X(cumulative) X(dynamic_slice) X(dynamic_update_slice) X(gather) X(scatter) \
     X(permute)
@@ -77,6 +77,9 @@ clv_value clv_tokens_in_row_order(clv_graph *graph, clv_value x);
 clv_value clv_positions_in_row_order(clv_graph *graph, int64_t n, clv_value offset);
 /* x [row..., in...] times quantized weights, contracting n_in dimensions (stored_weight_dot.c has the shapes). */
 clv_value clv_quantized_dot(clv_graph *graph, clv_quant quant, clv_value x, clv_value ints, clv_value scales, int n_in);
+/* clv_experts by quantized weights, each its integers and scales (experts.c has the shapes). */
+clv_value clv_quantized_experts(clv_graph *graph, clv_quant quant, clv_value x, clv_value ids, clv_value weights,
+                                const clv_value gate_up[2], const clv_value down[2], clv_unary_kind activation);
 /* x [row..., in...] times prepacked weights, contracting n_in dimensions (stored_weight_dot.c has the shape). */
 clv_value clv_prepacked_dot(clv_graph *graph, clv_value x, clv_value weights, int n_in);
 

@@ -12,12 +12,17 @@
  *
  * gradient: one op, which recomputes gate and up; linear in d_y.        factors: rows reduce(sum) in d_gate_up and
  *   d_down, experts and ffn in d_x and d_weights; M and top_k whole
+ *
+ * quant_experts: the same by weights in blocks of 32, without a gradient: integers u8 gate_up [E, 2, F, M/32, 32 (q8) or
+ *   16 (q4)] and down [E, M, F/32, 32 or 16], scales f16 without the last dimension. ffn is split by whole blocks; linear
+ *   in weights alone, because the kernel rounds x when there are few rows (kernels/cpu/gemm/gemm_quantized.h)
  */
 #include "kernels/cpu/experts_kernel.h"
 #include "ops/builtin_ops.h"
 
-/* Operands; the gradient has d_y after them. */
+/* Operands; the gradient has d_y after them. Quantized weights are integers and scales. */
 enum { X, IDS, WEIGHTS, GATE_UP, DOWN, D_Y };
+enum { UP_INTS = GATE_UP, UP_SCALES, DOWN_INTS, DOWN_SCALES, QUANTIZED_IN };
 enum { FORWARD_IN = D_Y, BACKWARD_IN };
 enum { D_X, D_WEIGHTS, D_GATE_UP, D_DOWN, BACKWARD_OUT };
 
@@ -25,12 +30,18 @@ typedef struct experts_attrs {
     int activation; /* clv_unary_kind */
     int64_t experts;
     bool packed; /* of programs: x, y and their gradients are [1, room, M] on a rank */
+    int quant;   /* clv_quant of quant_experts */
 } experts_attrs;
 
 static const clv_attr fields[] = {CLV_FIELD(INT, experts_attrs, activation),
                                   CLV_FIELD(INT64, experts_attrs, experts),
                                   CLV_FIELD(BOOL, experts_attrs, packed),
                                   {0}};
+static const clv_attr quant_fields[] = {CLV_FIELD(INT, experts_attrs, activation),
+                                        CLV_FIELD(INT64, experts_attrs, experts),
+                                        CLV_FIELD(BOOL, experts_attrs, packed),
+                                        CLV_FIELD(INT, experts_attrs, quant),
+                                        {0}};
 
 static void pack(void *attrs)
 {
@@ -39,8 +50,10 @@ static void pack(void *attrs)
 
 /* ---- shape ---- */
 
-static clv_status check_rows(const clv_type *in, clv_error *err)
+static clv_status check_rows(const clv_op *op, const clv_type *in, clv_error *err)
 {
+    if (((const experts_attrs *)op->attrs)->packed)
+        return clv_fail(err, CLV_EINVAL, "rows of experts are packed by the compiler alone");
     const clv_dtype wide = clv_statistics_dtype(in[X].dtype);
     clv_type ids = in[X];
     CLV_TRY(clv_check_float("x", &in[X], err));
@@ -58,9 +71,7 @@ static clv_status check_rows(const clv_type *in, clv_error *err)
 
 static clv_status check_operands(const clv_op *op, const clv_type *in, clv_error *err)
 {
-    CLV_TRY(check_rows(in, err));
-    if (((const experts_attrs *)op->attrs)->packed)
-        return clv_fail(err, CLV_EINVAL, "rows of experts are packed by the compiler alone");
+    CLV_TRY(check_rows(op, in, err));
     const int64_t experts = ((const experts_attrs *)op->attrs)->experts, width = in[X].shape[in[X].rank - 1];
     const int64_t ffn = in[DOWN].rank == 3 ? in[DOWN].shape[1] : 0;
     const clv_type gate_up = {.dtype = in[X].dtype, .rank = 4, .shape = {experts, width, 2, ffn}};
@@ -121,16 +132,24 @@ static expert_factors map_operands(clv_rule *rule, const clv_type *in, clv_reduc
 /* Products of a row and one of its experts: gate, up and down; backward gate and up again, and two for each. */
 enum { FORWARD_PRODUCTS = 3, RECOMPUTED_PRODUCTS = 2, GRADIENT_PRODUCTS = 2 * FORWARD_PRODUCTS + RECOMPUTED_PRODUCTS };
 
-/* If rows choose experts evenly. Weights of experts that no row chooses are not read. */
-static clv_op_cost cost_of(const clv_op *op, const clv_type *in, const clv_type *out, int products)
+/* If rows choose experts evenly. Weights, n of them with F elements of a hidden row, of experts that no row chooses are
+ * not read. */
+static clv_op_cost cost_by(const clv_op *op, const clv_type *in, const clv_type *out, int products, int n, int64_t ffn)
 {
-    const double experts = (double)((const experts_attrs *)op->attrs)->experts, here = (double)in[DOWN].shape[0];
+    const double experts = (double)((const experts_attrs *)op->attrs)->experts, here = (double)in[GATE_UP].shape[0];
     const double choices = (double)clv_type_elems(&in[IDS]) * (experts > 0 ? here / experts : 0);
-    const double weights = clv_type_bytes(&in[GATE_UP]) + clv_type_bytes(&in[DOWN]);
     const double read = here > 0 && choices < here ? choices / here : 1;
-    const double size = (double)in[X].shape[in[X].rank - 1] * (double)in[DOWN].shape[1];
+    const double size = (double)in[X].shape[in[X].rank - 1] * (double)ffn;
+    double weights = 0;
+    for (int i = 0; i < n; i++)
+        weights += clv_type_bytes(&in[GATE_UP + i]);
     return (clv_op_cost){.flops = 2 * products * choices * size,
                          .bytes = clv_op_traffic_bytes(op, in, out) - weights * (1 - read)};
+}
+
+static clv_op_cost cost_of(const clv_op *op, const clv_type *in, const clv_type *out, int products)
+{
+    return cost_by(op, in, out, products, 2, in[DOWN].shape[1]);
 }
 
 /* ---- kernel ---- */
@@ -296,6 +315,127 @@ const clv_op_def clv_op_experts = {
     .counts_flops = true,
     .traits = &(const clv_op_traits){.rates_of = "dot_general", .expert_rows = &forward_rows},
 };
+
+/* ---- quant_experts ---- */
+
+/* Integers of these dimensions, with their scales. */
+static bool are_blocks(const clv_type *ints, const clv_type *scales, const clv_type *want)
+{
+    clv_type of_scales = *want;
+    of_scales.dtype = CLV_F16;
+    of_scales.rank--;
+    return clv_type_equal(ints, want) && clv_type_equal(scales, &of_scales);
+}
+
+static clv_status quant_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    const experts_attrs *a = op->attrs;
+    if (a->quant != CLV_QUANT_Q8 && a->quant != CLV_QUANT_Q4)
+        return clv_fail(err, CLV_EINVAL, "blocks of kind %d; valid: q8 or q4", a->quant);
+    CLV_TRY(check_rows(op, in, err));
+    const int64_t bytes = clv_quant_block_bytes((clv_quant)a->quant), width = in[X].shape[in[X].rank - 1];
+    const int64_t blocks = in[DOWN_INTS].rank == 4 ? in[DOWN_INTS].shape[2] : 0;
+    const clv_type up = {
+        .dtype = CLV_U8, .rank = 5, .shape = {a->experts, 2, blocks * CLV_QUANT_BLOCK, width / CLV_QUANT_BLOCK, bytes}};
+    const clv_type down = {.dtype = CLV_U8, .rank = 4, .shape = {a->experts, width, blocks, bytes}};
+    if (width % CLV_QUANT_BLOCK != 0 || !are_blocks(&in[UP_INTS], &in[UP_SCALES], &up) ||
+        !are_blocks(&in[DOWN_INTS], &in[DOWN_SCALES], &down))
+        return clv_fail(err, CLV_ESHAPE,
+                        "gate_up is %s, down is %s, x is %s; valid: u8 [E,2,F,M/32,%lld] and [E,M,F/32,%lld], scales "
+                        "f16 without the last dimension",
+                        clv_type_string(&in[UP_INTS]).text, clv_type_string(&in[DOWN_INTS]).text,
+                        clv_type_string(&in[X]).text, (long long)bytes, (long long)bytes);
+    out[0] = in[X];
+    return CLV_OK;
+}
+
+static void quant_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    expert_factors f = {.rows = in[X].rank - 1};
+    for (int d = 0; d < f.rows; d++)
+        clv_rule_add_factor(rule, in[X].shape[d], CLV_REDUCTION_NONE);
+    f.experts = clv_rule_add_factor(rule, in[DOWN_INTS].shape[0], CLV_REDUCTION_SUM);
+    f.ffn = clv_rule_add_factor(rule, in[DOWN_INTS].shape[2], CLV_REDUCTION_SUM);
+    const int block = clv_rule_add_factor(rule, CLV_QUANT_BLOCK, CLV_REDUCTION_NONE);
+    clv_rule_name_factor(rule, f.experts, "experts");
+    clv_rule_name_factor(rule, f.ffn, "ffn");
+    clv_rule_forbid_split(rule, block);
+    for (int i = X; i <= WEIGHTS; i++)
+        map_rows(clv_rule_operand_dim, rule, i, &f);
+    for (int i = UP_INTS; i <= DOWN_SCALES; i++) {
+        clv_rule_operand_dim(rule, i, 0, f.experts);
+        clv_rule_operand_dim(rule, i, 2, f.ffn);
+        if (i <= UP_SCALES)
+            clv_rule_operand_dim(rule, i, 2, block);
+    }
+    map_rows(clv_rule_result_dim, rule, 0, &f);
+    clv_rule_multilinear(rule, 1u << WEIGHTS);
+}
+
+static clv_op_cost quant_cost(const clv_op *op, const clv_type *in, const clv_type *out)
+{
+    return cost_by(op, in, out, FORWARD_PRODUCTS, DOWN_SCALES - UP_INTS + 1, in[UP_INTS].shape[2]);
+}
+
+static clv_experts_args quant_args(const clv_op *op, const clv_view *in)
+{
+    clv_experts_args args = args_of(op, in);
+    args.quant = (clv_quant)((const experts_attrs *)op->attrs)->quant;
+    args.global_rows = clv_shape_product(in[IDS].global, 0, in[IDS].rank - 1);
+    args.first = in[DOWN_INTS].lo[0];
+    args.experts = in[DOWN_INTS].shape[0];
+    args.ffn = in[UP_INTS].shape[2];
+    args.gate_up = in[UP_INTS].data;
+    args.gate_up_scales = in[UP_SCALES].data;
+    args.down = in[DOWN_INTS].data;
+    args.down_scales = in[DOWN_SCALES].data;
+    return args;
+}
+
+static size_t quant_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
+{
+    clv_experts_args args = quant_args(op, in);
+    return clv_experts_workspace(&args, false);
+}
+
+static clv_status quant_run(const clv_call *call, clv_error *err)
+{
+    clv_experts_args args = quant_args(call->op, call->in);
+    args.workspace = call->workspace;
+    args.work = clv_call_task_pool_member(call);
+    return clv_experts_forward(&args, call->out[0].data, err);
+}
+
+static const clv_expert_rows quant_rows = {
+    .ids = IDS, .experts = DOWN_INTS, .in = 1u << X, .out = 1u << 0, .pack = pack};
+
+const clv_op_def clv_op_quant_experts = {
+    .name = "quant_experts",
+    .display_name = "the experts, of quantised weights",
+    CLV_ARITY(QUANTIZED_IN, QUANTIZED_IN, 1),
+    CLV_ATTRS(experts_attrs, quant_fields),
+    .shape = quant_shape,
+    .rule = quant_rule,
+    .cost = quant_cost,
+    .workspace = quant_workspace,
+    .run = quant_run,
+    .counts_flops = true,
+    .traits = &(const clv_op_traits){.rates_of = "dot_general", .expert_rows = &quant_rows},
+};
+
+clv_value clv_quantized_experts(clv_graph *graph, clv_quant quant, clv_value x, clv_value ids, clv_value weights,
+                                const clv_value gate_up[2], const clv_value down[2], clv_unary_kind activation)
+{
+    experts_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.activation = (int)activation;
+    attrs.experts = clv_graph_type(graph, down[0]).shape[0];
+    attrs.quant = (int)quant;
+    clv_value in[] = {x, ids, weights, gate_up[0], gate_up[1], down[0], down[1]};
+    return clv_graph_emit_one(graph, &clv_op_quant_experts, &attrs, in, QUANTIZED_IN);
+}
+
+/* ---- builders ---- */
 
 clv_value clv_experts(clv_graph *graph, clv_value x, clv_value ids, clv_value weights, clv_value gate_up,
                       clv_value down, clv_unary_kind activation)

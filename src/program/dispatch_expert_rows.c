@@ -8,8 +8,8 @@
  * through the same choices in the order of rows, and a row's sum is in the order of ranks.
  *
  * Room: without a factor, for all rows that might come, as many as the gather has; with one, for factor * K rows for
- * each row of a rank, K the experts that a row chooses (Megatron's --moe-expert-rank-capacity-factor). More than that
- * is an error of the run (runtime/session/expert_rows.c).
+ * each row of a rank and of those with the same experts, K the experts that a row chooses (Megatron's
+ * --moe-expert-rank-capacity-factor). More than that is an error of the run (runtime/session/expert_rows.c).
  */
 #include <math.h>
 #include <stdlib.h>
@@ -255,13 +255,13 @@ static bool should_convert(const dispatcher *d, int i)
 
 /* ---- conversion ---- */
 
-/* Rows that a rank has room for. */
+/* Rows that a rank has room for. sharing: ranks with its experts. */
 static int64_t room_for(const dispatcher *d, const clv_type *type, const clv_layout *apart, const clv_layout *together,
-                        int64_t top_k)
+                        int64_t top_k, int64_t sharing)
 {
     const int64_t all = most_rows(type, together);
     const double factor = d->options->expert_rank_capacity_factor;
-    const double room = ceil(factor * (double)top_k * (double)most_rows(type, apart));
+    const double room = ceil(factor * (double)(top_k * sharing) * (double)most_rows(type, apart));
     const int64_t rows = factor > 0 && room < (double)all ? (int64_t)room : all;
     return rows > 0 ? rows : 1;
 }
@@ -343,10 +343,10 @@ static clv_status convert_steps(dispatcher *d, chain c, clv_step_kind kind, int 
     const clv_buffer own = program->buffers[apart]; /* buffers move as they grow */
     const clv_layout together = clv_layout_without_partial(&program->buffers[packed].layout);
     const int64_t top_k = program->buffers[ids].type.shape[program->buffers[ids].type.rank - 1];
-    const int64_t room = room_for(d, &own.type, &own.layout, &together, top_k);
     const clv_subaxis *axes;
     const int n_axes = expert_axes(&axes, d, op);
     const int64_t ranks = ranks_over(c.axes, c.n_axes), sharing = ranks / ranks_over(axes, n_axes);
+    const int64_t room = room_for(d, &own.type, &own.layout, &together, top_k, sharing);
     const int64_t others = ranks - 1 < top_k * sharing ? ranks - 1 : top_k * sharing;
     *step = (clv_reshard_step){.kind = kind, .n_axes = c.n_axes, .bytes = bytes_of_all(d, &c, kind) * chance_of(d, op)};
     memcpy(step->axes, c.axes, sizeof step->axes);
@@ -538,7 +538,8 @@ static clv_status run(dispatcher *d, clv_arena *scratch, clv_error *err)
     if (!d->writer || !d->reader || !d->readers || !d->fixed || !d->converts || !d->dispatch_after || !d->drops)
         return clv_fail_memory(err, "rows of experts", instructions * sizeof *d->converts);
     survey(d);
-    if (!choose(d))
+    d->program->sends_rows = choose(d);
+    if (!d->program->sends_rows)
         return CLV_OK;
     for (int i = 0; i < d->program->n_instructions; i++)
         if (d->converts[i])
@@ -553,10 +554,27 @@ clv_status clv_program_dispatch_expert_rows(clv_program *program, const clv_comp
                                             const clv_cost_model *cost, clv_error *err)
 {
     dispatcher d = {.program = program, .cost = cost, .options = options};
-    if (!has_expert_rows(&d))
+    program->has_experts = has_expert_rows(&d);
+    if (!program->has_experts)
         return CLV_OK;
     clv_arena *scratch = clv_arena_new();
     clv_status status = scratch ? run(&d, scratch, err) : clv_fail_memory(err, "rows of experts", sizeof d);
     clv_arena_free(scratch);
     return status;
+}
+
+clv_status clv_program_check_expert_capacity(const clv_program *program, double factor, clv_error *err)
+{
+    if (factor > 0 && !program->has_experts)
+        return clv_fail(err, CLV_EINVAL,
+                        "expert_rank_capacity_factor is %g, and no rows are sent to experts: the model has none, or "
+                        "places for their rows (moe_expert_capacity_factor); valid: 0",
+                        factor);
+    if (factor > 0 && !program->sends_rows)
+        return clv_fail(err, CLV_EINVAL,
+                        "expert_rank_capacity_factor is %g, and all rows are gathered, however many experts need; "
+                        "valid: 0, or experts split over an axis (expert); with sequence parallelism where another "
+                        "axis (model) splits them, too; without comm_dtype; of more rows than a few",
+                        factor);
+    return CLV_OK;
 }

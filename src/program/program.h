@@ -109,6 +109,8 @@ struct clv_program {
     int stage_axis;                    /* 1 + the mesh axis of pipeline stages; 0: none */
     int greedy_by_size_limit;          /* clv_compile_options */
     clv_recompute recompute;           /* likewise */
+    bool has_experts;                  /* ops of a mixture's experts */
+    bool sends_rows;                   /* to the ranks of these alone, of some op */
 };
 
 /* ---- memory_report.c ---- */
@@ -249,6 +251,8 @@ clv_status clv_program_reorder(clv_program *program, const int *order, const int
  * or with an expert_rank_capacity_factor. Call it first. */
 clv_status clv_program_dispatch_expert_rows(clv_program *program, const clv_compile_options *options,
                                             const clv_cost_model *cost, clv_error *err);
+/* CLV_EINVAL for a factor (0: none) without effect on the program: no rows are sent to experts. */
+clv_status clv_program_check_expert_capacity(const clv_program *program, double factor, clv_error *err);
 
 /* latency_hiding_scheduler.c. Reorders instructions so that collectives overlap with independent ops, by predicted
  * times on the machine (NULL: the default one), and splits collectives and their matmuls into chunks if that is faster.

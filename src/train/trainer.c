@@ -3,6 +3,7 @@
 
 #include "base/text/utf8.h"
 #include "cleave/checkpoint.h"
+#include "program/program.h"
 #include "runtime/multi_process/multi_process.h"
 #include "train/trainer.h"
 
@@ -22,7 +23,8 @@ static clv_status compile(clv_trainer *t, const clv_trainer_options *o, clv_erro
     clv_model_train_step(graph, t->model, &shape, &update);
     clv_status status = clv_model_compile(&t->program, t->model, graph, err);
     clv_graph_free(graph);
-    return status;
+    CLV_TRY(status);
+    return clv_program_check_expert_capacity(t->program, t->model->compile.expert_rank_capacity_factor, err);
 }
 
 clv_model_graph_options clv_trainer_graph_options(const clv_trainer *t)

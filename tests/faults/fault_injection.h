@@ -20,10 +20,11 @@ typedef enum fault_kind {
 typedef struct fault {
     fault_kind kind;
     int rank;
-    int step;    /* index of its collective since fault_arm, from 0 */
-    int which;   /* index of the message */
-    int ms;      /* duration of a delay or freeze */
-    bool struck; /* it happened, in a collective of `members` members */
+    bool in_rows; /* of its collectives those alone count that move rows of experts */
+    int step;     /* index of its collective since fault_arm, from 0 */
+    int which;    /* index of the message */
+    int ms;       /* duration of a delay or freeze */
+    bool struck;  /* it happened, in a collective of `members` members */
     int members;
 } fault;
 

@@ -7,7 +7,8 @@ with its padding, or with the id FILL in its place.
 And train_bf16.h for tests/test_train_golden_bf16.c: the same in bf16, with f32 copies of weights, moments and clipping.
 
 Losses are those before each update; norms those before clipping (torch.nn.utils.clip_grad_norm_). With a capacity,
-choices beyond an expert's places in a sequence, the first rows first, are given to no expert.
+choices beyond an expert's places in a sequence, the first rows first, are given to no expert. With a rate, each update
+is followed by one of routers' biases (Wang et al. 2024, arXiv:2408.15664, algorithm 1).
 """
 
 import math
@@ -99,12 +100,27 @@ class Capacity:
         return ids
 
 
-def train(name, make, task=causal, capacity=0.0):
+class Balance:
+    """Of the biases of a model's routers: each gains the rate if fewer rows than the mean chose its expert, or loses it."""
+
+    def __init__(self, model, rate):
+        self.rate, self.ids = rate, {}
+        for gate in (m for m in model.modules() if hasattr(m, "e_score_correction_bias")):
+            gate.register_forward_hook(lambda gate, _, out: self.ids.update({gate: out[2]}))
+
+    def step(self):
+        for gate, ids in self.ids.items():
+            load = torch.bincount(ids.flatten(), minlength=len(gate.e_score_correction_bias)).float()
+            gate.e_score_correction_bias += self.rate * torch.sign(load.mean() - load)
+
+
+def train(name, make, task=causal, capacity=0.0, rate=0.0):
     kind, batch = task(load_file(os.path.join(here, name + "_golden", "values.safetensors")))
     how = dict(dtype=torch.float32, attn_implementation="eager", experts_implementation="eager")
     model = kind.from_pretrained(os.path.join(here, name), **how).eval()
     optimizer = make(model.parameters())
     limit = Capacity(model, capacity, len(batch["input_ids"])) if capacity else None
+    balance = Balance(model, rate)
     losses, norms = [], []
     for _ in range(STEPS):
         optimizer.zero_grad()
@@ -113,7 +129,8 @@ def train(name, make, task=causal, capacity=0.0):
         norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)))
         losses.append(float(loss))
         optimizer.step()
-    return row(name, make.__name__, task.__name__, losses, norms, capacity, limit.dropped if limit else 0)
+        balance.step()
+    return row(name, make.__name__, task.__name__, losses, norms, capacity, limit.dropped if limit else 0, rate)
 
 
 def in_bf16(name, make):
@@ -139,10 +156,10 @@ def in_bf16(name, make):
     return losses
 
 
-def row(name, optimizer, task, losses, norms, capacity, dropped):
+def row(name, optimizer, task, losses, norms, capacity, dropped, rate):
     lines = [[", ".join(f"{x:.9g}" for x in v[i:i + 5]) for i in range(0, STEPS, 5)] for v in (losses, norms)]
     numbers = ["{" + ",\n      ".join(rows) + "}" for rows in lines]
-    return f'    {{"{name}", "{optimizer}", "{task}",\n     {numbers[0]},\n     {numbers[1]}, {capacity}, {dropped}}},\n'
+    return f'    {{"{name}", "{optimizer}", "{task}",\n     {numbers[0]},\n     {numbers[1]}, {capacity}, {dropped}, {rate}}},\n'
 
 
 rows = [train(name, make) for name in ("llama", "gpt2") for make in (adamw, sgd, lion)]
@@ -151,13 +168,15 @@ rows += [train(name, adamw, whole) for name in ("esm_whole", "bert")]
 rows += [train(name, adamw) for name in ("mixtral", "mixtral_balanced", "qwen3_moe", "qwen3_moe_dense_balanced", "qwen2_moe", "deepseek_v3_padded",
                                          "deepseek_v3_yarn")]
 rows += [train("mixtral", adamw, capacity=0.75), train("qwen2_moe", adamw, capacity=1.0)]
+rows += [train("deepseek_v3", adamw, rate=0.02)]
 with open(os.path.join(here, "train.h"), "w") as out:
     out.write(f"""/* Made by make_train.py: losses and norms of gradients of {STEPS} updates, by torch and transformers. */
 // clang-format off
 static const struct {{
     const char *model, *optimizer, *task;
     double loss[{STEPS}], norm[{STEPS}], capacity;
-    int dropped; /* of all updates */
+    int dropped;      /* of all updates */
+    double bias_rate; /* of routers' biases */
 }} trainings[] = {{
 {"".join(rows)}}};
 // clang-format on

@@ -41,7 +41,11 @@ typedef struct clv_optimizer_option {
                      "weight decay, decoupled but in sgd; not of norms and biases (0.1)"),                             \
         CLV_OPT_FLAG("--decay-all", &(o)->decay_all, "weight decay of norms and biases, too", .advanced = true),       \
         CLV_OPT_REAL("--clip, --clip-grad", &(o)->update.clip, 0, 1e6, "NORM",                                         \
-                     "maximum global gradient norm; 0: no clipping (1.0)")
+                     "maximum global gradient norm; 0: no clipping (1.0)"),                                            \
+        CLV_OPT_REAL("--moe-router-bias-update-rate", &(o)->update.router_bias_update_rate, 0, 1, "RATE",              \
+                     "what a step adds to the bias of each expert with fewer rows than the mean, and takes from "      \
+                     "those with more; Megatron's is 0.001 (0)",                                                       \
+                     .advanced = true)
 
 #define CLV_OPTIMIZER_DEFAULTS                                                                                         \
     {                                                                                                                  \

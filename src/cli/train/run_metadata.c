@@ -24,7 +24,7 @@ static const char fixed[] = "--no-shuffle --seed --batch --seq --optimizer --lor
 static const char changeable[] =
     "--accumulate --steps --lr --warmup --weight-decay --schedule --min-lr --decay-steps --momentum --betas --eps "
     "--decay-all --clip --hidden-dropout --attention-dropout --on-nan --dtype --lora-dropout --comm-dtype "
-    "--grad-reduce-dtype --no-sync";
+    "--grad-reduce-dtype --no-sync --moe-router-bias-update-rate";
 
 /* The data, which options alone do not say. */
 static int list_data(record out[MAX_RECORDS], const clv_train_data *d)

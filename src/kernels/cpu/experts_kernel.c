@@ -7,6 +7,7 @@
 #include "kernels/cpu/activation_kernel.h"
 #include "kernels/cpu/f32_blocks.h"
 #include "kernels/cpu/gemm/gemm.h"
+#include "kernels/cpu/gemm/gemm_quantized.h"
 
 enum { ALIGN = 64 };
 
@@ -26,6 +27,7 @@ typedef struct buffers {
     char *x, *d_y;  /* [tile, width] */
     char *h;        /* [tile, 2, ffn] gate and up, then their gradients */
     char *g, *d;    /* [tile, ffn] act(gate) * up, and its gradient */
+    float *wide;    /* [tile, ffn] g of blocks, in f32 */
     char *y;        /* [tile, width], wide */
     void *gemm;
 } buffers;
@@ -80,6 +82,26 @@ static clv_gemm_args gemm_of(const clv_experts_args *a, product which, int64_t r
                            .work = a->work};
 }
 
+/* The same of quantized weights: UP in the dtype of x, DOWN in that of sums. */
+static clv_gemm_quantized_args quantized_of(const clv_experts_args *a, product which, int64_t rows)
+{
+    const int64_t n = which == UP ? 2 * a->ffn : a->width, k = which == UP ? a->width : a->ffn;
+    return (clv_gemm_quantized_args){.how = a->quant,
+                                     .dtype = which == UP ? a->dtype : wide_of(a->dtype),
+                                     .m = rows,
+                                     .n = n,
+                                     .blocks = k / CLV_QUANT_BLOCK,
+                                     .global_m = a->global_rows,
+                                     .work = a->work};
+}
+
+static size_t product_workspace(const clv_experts_args *a, product which, int64_t rows)
+{
+    const clv_gemm_args g = gemm_of(a, which, rows);
+    const clv_gemm_quantized_args q = quantized_of(a, which, rows);
+    return a->quant != CLV_QUANT_NONE ? clv_gemm_quantized_workspace(&q) : clv_gemm_workspace(&g);
+}
+
 static size_t lay_out(buffers *b, const clv_experts_args *a, bool backward)
 {
     const size_t size = clv_dtype_size(a->dtype), wide = clv_dtype_size(wide_of(a->dtype));
@@ -95,9 +117,10 @@ static size_t lay_out(buffers *b, const clv_experts_args *a, bool backward)
     b->g = take(a->workspace, &used, tile * a->ffn, size);
     b->d = take(a->workspace, &used, twice * a->ffn, size);
     b->y = take(a->workspace, &used, tile * a->width, wide);
+    b->wide = a->quant != CLV_QUANT_NONE && size < wide ? take(a->workspace, &used, tile * a->ffn, wide) : NULL;
     for (product p = 0; p < (backward ? N_PRODUCTS : D_HIDDEN); p++) {
-        clv_gemm_args args = gemm_of(a, p, tile);
-        gemm = clv_gemm_workspace(&args) > gemm ? clv_gemm_workspace(&args) : gemm;
+        const size_t its = product_workspace(a, p, tile);
+        gemm = its > gemm ? its : gemm;
     }
     b->gemm = take(a->workspace, &used, (int64_t)gemm, 1);
     return used;
@@ -244,6 +267,19 @@ static clv_status multiply(const tile *t, product which, void *c, const void *a,
     return clv_gemm(&g, err);
 }
 
+/* By the tile's expert's blocks. */
+static clv_status multiply_blocks(const tile *t, product which, void *y, const void *x, clv_error *err)
+{
+    clv_gemm_quantized_args q = quantized_of(t->a, which, t->rows);
+    const int64_t blocks = t->expert * q.n * q.blocks;
+    q.x = x;
+    q.ints = (const uint8_t *)(which == UP ? t->a->gate_up : t->a->down) + blocks * clv_quant_block_bytes(q.how);
+    q.scales = (which == UP ? t->a->gate_up_scales : t->a->down_scales) + blocks;
+    q.y = y;
+    q.workspace = t->b->gemm;
+    return clv_gemm_quantized(&q, err);
+}
+
 /* Weight `which` of the tile's expert; per: elements of one expert. */
 static void *of_expert(const tile *t, const void *all, int64_t per, clv_dtype dtype)
 {
@@ -265,7 +301,10 @@ static clv_status hidden(const tile *t, clv_error *err)
 {
     const int64_t f = t->a->ffn;
     gather(t, t->b->x, t->a->x);
-    CLV_TRY(multiply(t, UP, t->b->h, t->b->x, gate_up_of(t), err));
+    if (t->a->quant != CLV_QUANT_NONE)
+        CLV_TRY(multiply_blocks(t, UP, t->b->h, t->b->x, err));
+    else
+        CLV_TRY(multiply(t, UP, t->b->h, t->b->x, gate_up_of(t), err));
     clv_glu(t->a->act, t->a->dtype, t->b->g, t->b->h, t->b->h + (size_t)f * clv_dtype_size(t->a->dtype), 2 * f, t->rows,
             f);
     return CLV_OK;
@@ -275,7 +314,12 @@ static clv_status hidden(const tile *t, clv_error *err)
 static clv_status forward_tile(const tile *t, void *sum, const clv_experts_gradients *unused, clv_error *err)
 {
     CLV_TRY(hidden(t, err));
-    CLV_TRY(multiply(t, DOWN, t->b->y, t->b->g, down_of(t), err));
+    if (t->b->wide)
+        clv_cast_values(CLV_F32, t->b->wide, t->a->dtype, t->b->g, t->rows * t->a->ffn);
+    if (t->a->quant != CLV_QUANT_NONE)
+        CLV_TRY(multiply_blocks(t, DOWN, t->b->y, t->b->wide ? (const void *)t->b->wide : t->b->g, err));
+    else
+        CLV_TRY(multiply(t, DOWN, t->b->y, t->b->g, down_of(t), err));
     scatter(t, sum, true);
     return CLV_OK;
 }

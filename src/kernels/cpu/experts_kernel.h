@@ -12,6 +12,9 @@
  * Numerics: 16-bit: products are accumulated in f32, x G, x U, their activation and the gradients of these are rounded,
  *           y and d_x are summed in f32 by ascending expert and rounded once. Bits do not depend on threads beyond
  *           gemm.h's. Up to 16 rows of an expert, a row has the same bits among any number of them.
+ * Blocks:   forward, gate_up and down may be quantized (gemm_quantized.h): gate_up u8 [experts, 2, ffn, width / 32, 32 or
+ *           16], down u8 [experts, width, ffn / 32, ...], scales f16 without the last dimension. 16-bit hidden elements
+ *           are then multiplied in f32.
  * Packed:   x, y, d_y and d_x may have the rows of the caller's experts alone, in their order, and after them anything
  *           in operands and zeros in results. ids and weights have all rows.
  * Zeros:    rows, experts or ffn = 0 write zeros.
@@ -21,6 +24,7 @@
 #include "base/threads/work_stealing.h"
 #include "cleave/status.h"
 #include "kernels/cpu/elementwise_kernel.h"
+#include "tensor/quant_block.h"
 
 enum { CLV_EXPERTS_TILE = 256 };
 
@@ -35,7 +39,10 @@ typedef struct clv_experts_args {
     const void *weights; /* [rows, top_k], f64 for f64, else f32         */
     const void *gate_up; /* [experts, width, 2, ffn]                     */
     const void *down;    /* [experts, ffn, width]                        */
-    void *workspace;     /* clv_experts_workspace() bytes, aligned to 64 */
+    clv_quant quant;     /* CLV_QUANT_NONE: gate_up and down are floats */
+    int64_t global_rows; /* of blocks: rows on all ranks, as in clv_gemm_quantized_args */
+    const uint16_t *gate_up_scales, *down_scales;
+    void *workspace; /* clv_experts_workspace() bytes, aligned to 64 */
     clv_task_pool_member work;
 } clv_experts_args;
 

@@ -132,6 +132,7 @@ typedef struct clv_model_build_options {
     uint64_t dropout_seed;
     bool f32_gradients;                  /* as in clv_model_options */
     clv_value step;                      /* input of that name, in training steps */
+    bool balances_routers;               /* clv_update_options.router_bias_update_rate */
     const struct clv_adapters *adapters; /* NULL: none */
     clv_quant quant;                     /* how weights of linear layers are stored (weight_storage.h) */
     bool packs;                          /* they are prepacked (prepacked_weights.h) */
@@ -153,9 +154,10 @@ typedef struct clv_trainable {
 /* For the model that was added to the graph; lives with the graph. (optimizer_updates.c) */
 clv_trainable clv_build_trainable(clv_graph *graph, const clv_model_build_options *build);
 /* Adds the input "lr" and the update of every parameter by its gradient of the loss, unless *trained has it.
- * output_grad_norm: adds the output "grad_norm". The options of how->optimizer must not be NULL. */
-void clv_build_updates(clv_graph *graph, const clv_model_build_options *build, const clv_trainable *trained,
-                       clv_value loss, const clv_update_options *how, bool output_grad_norm);
+ * output_grad_norm: adds the output "grad_norm", and returns the factor of gradients, NaN if they or the loss are not
+ * finite; else CLV_NONE. The options of how->optimizer must not be NULL. */
+clv_value clv_build_updates(clv_graph *graph, const clv_model_build_options *build, const clv_trainable *trained,
+                            clv_value loss, const clv_update_options *how, bool output_grad_norm);
 /* Adds a training step: clv_model_train_step. how: as for clv_build_updates; output_grad_norm is ignored with
  * accumulate. */
 void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build_options *build,

@@ -7,6 +7,7 @@
 #include "models/model.h"
 #include "ops/builtin_ops.h"
 #include "partition/partitioner.h"
+#include "program/program.h"
 
 /* ---- what is asked for ---- */
 
@@ -330,7 +331,17 @@ clv_status clv_plan_graph(clv_graph **out, const clv_plan_options *options, clv_
 
 clv_status clv_plan_compile(clv_program **out, const clv_plan_options *options, clv_error *err)
 {
-    return clv_plan_compile_part(out, options, (clv_plan_part){0}, NULL, err);
+    clv_plan_options o;
+    clv_program *program;
+    CLV_TRY(clv_require(out && options, __func__, "out and options", err));
+    CLV_TRY(clv_plan_parse_options(&o, options, __func__, err));
+    CLV_TRY(clv_plan_compile_part(&program, options, (clv_plan_part){0}, NULL, err));
+    clv_status status = clv_program_check_expert_capacity(program, o.compile.expert_rank_capacity_factor, err);
+    if (status == CLV_OK)
+        *out = program;
+    else
+        clv_program_free(program);
+    return status;
 }
 
 clv_status clv_plan_compile_part(clv_program **out, const clv_plan_options *options, clv_plan_part part,

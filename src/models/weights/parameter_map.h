@@ -57,7 +57,7 @@ static inline clv_dtype clv_parameter_row_file_dtype(const clv_parameter_row *ro
     return row->f32_buffer && dtype != CLV_F64 ? CLV_F32 : dtype;
 }
 
-/* A row of a router or of experts: they are never quantized, and have no adapters, as in PEFT. */
+/* A row of a router or of experts: they have no adapters, as in PEFT. */
 static inline bool clv_parameter_row_is_of_experts(const clv_parameter_row *row)
 {
     return row->by_expert || row->out[0] == 'E';

@@ -8,12 +8,23 @@
 #include "models/weights/quantized_weights.h"
 #include "tensor/quant_block.h"
 
-/* Elements of the last dimension of `in`; 0: not a weight of a linear layer, or one of a router or of experts, which
- * are stored as floats. */
+/* Whether feed-forward networks, those of experts, too, can be split at blocks. */
+static bool ffn_splits_at_blocks(const clv_model_config *model)
+{
+    return model->ffn % CLV_QUANT_BLOCK == 0 && model->expert_ffn % CLV_QUANT_BLOCK == 0 &&
+           model->shared_ffn % CLV_QUANT_BLOCK == 0;
+}
+
+/* Elements of the last dimension of `in`; 0: not a weight of a linear layer, or one of a router or gate, which is
+ * stored as floats. Both weights of experts are in blocks, or none: one op multiplies by them. */
 static int64_t last_in(const clv_model_config *model, const clv_parameter *p)
 {
     size_t n = strlen(p->row->in);
-    return n > 0 && !clv_parameter_row_is_of_experts(p->row) ? clv_model_dims_elems(model, p->row->in + n - 1) : 0;
+    if (n == 0 || p->row->out[0] == 'E' || p->row->out[0] == '1')
+        return 0;
+    if (p->row->by_expert && !(ffn_splits_at_blocks(model) && model->hidden % CLV_QUANT_BLOCK == 0))
+        return 1;
+    return clv_model_dims_elems(model, p->row->in + n - 1);
 }
 
 clv_parameter_storage clv_parameter_storage_of(const clv_model_config *model, const clv_parameter *p, clv_quant quant)
@@ -40,10 +51,6 @@ clv_status clv_quant_check_model(const clv_model_config *model, clv_quant quant,
 {
     if (model->family->is_custom)
         return clv_fail(err, CLV_EUNSUPPORTED, "weights in %s: %s is a registered family; valid: built-in families",
-                        clv_quant_name(quant), model->family->model_type);
-    if (quant != CLV_QUANT_NONE && model->experts > 0)
-        return clv_fail(err, CLV_EUNSUPPORTED,
-                        "weights in %s: experts, as those of %s, are not quantised yet; valid: floats",
                         clv_quant_name(quant), model->family->model_type);
     for (int64_t i = 0; i < clv_model_parameter_count(model); i++) {
         const clv_parameter p = clv_model_parameter_at(model, i);
@@ -72,7 +79,7 @@ int64_t clv_model_storage_bytes(const clv_model_config *model, clv_dtype floats,
 
 clv_graph_quantization clv_model_graph_quant(const clv_model_config *model, clv_quant quant)
 {
-    return (clv_graph_quantization){.how = quant, .ffn_split_at_blocks = model->ffn % CLV_QUANT_BLOCK == 0};
+    return (clv_graph_quantization){.how = quant, .ffn_split_at_blocks = ffn_splits_at_blocks(model)};
 }
 
 /* ---- in files ---- */
@@ -80,10 +87,11 @@ clv_graph_quantization clv_model_graph_quant(const clv_model_config *model, clv_
 clv_model_tensor clv_quantized_tensor(const clv_parameter *p, clv_quant quant)
 {
     clv_model_tensor t = {.parameter = *p, .quant = quant};
-    const int n_in = (int)strlen(p->row->in), blocked = n_in > 0 ? n_in - 1 : p->rank - 1;
+    const int n_in = (int)strlen(p->row->in), stacked = p->row->by_expert;
+    const int blocked = n_in > 0 ? stacked + n_in - 1 : p->rank - 1;
     snprintf(t.name, sizeof t.name, "%s.%s_0", p->name, clv_quant_name(quant));
     for (int i = 0; i < p->rank; i++) {
-        const int d = (n_in + i) % p->rank; /* out first */
+        const int d = i < stacked ? i : stacked + (n_in + i - stacked) % (p->rank - stacked); /* out first */
         t.shape[t.rank++] = d == blocked ? p->shape[d] / CLV_QUANT_BLOCK : p->shape[d];
     }
     t.shape[t.rank++] = clv_stored_block_bytes(quant);

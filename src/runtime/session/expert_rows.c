@@ -306,8 +306,13 @@ static clv_status check_room(const clv_expert_rows_step *s, clv_error *err)
     }
     if (s->members[most].needs <= s->room)
         return CLV_OK;
+    const clv_subaxis *axes;
+    const clv_layout *experts = &s->loaded->program->buffers[s->instruction->experts - 1].layout;
+    int64_t sharing = s->n; /* ranks with the same experts */
+    for (int a = 0, n = clv_layout_axes(&axes, experts, 0); a < n; a++)
+        sharing /= axes[a].size;
     const int rank = s->prepared->group->ranks[most];
-    const double factor = (double)s->members[most].needs / ((double)s->top_k * (double)own);
+    const double factor = (double)s->members[most].needs / ((double)(s->top_k * sharing) * (double)own);
     return clv_fail_at(err, CLV_ELIMIT, rank, s->instruction->name,
                        "rank %d, %s: %lld rows are for its experts, and it has room for %lld; an "
                        "expert_rank_capacity_factor of %.2f would do, and 0 always does",
