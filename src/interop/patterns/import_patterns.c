@@ -12,9 +12,9 @@
 static const struct {
     find_fn *find;
     bool settles;
-} levels[] = {{find_move, true},          {find_activation, true}, {find_softmax, true},
-              {find_layer_norm, false},   {find_rms_norm, false},  {find_norm_gradient, true},
-              {find_cross_entropy, true}, {find_attention, true},  {find_move, true}};
+} levels[] = {{find_move, true},      {find_activation, true},    {find_softmax, true},       {find_layer_norm, false},
+              {find_rms_norm, false}, {find_norm_gradient, true}, {find_cross_entropy, true}, {find_rope, true},
+              {find_attention, true}, {find_move, true}};
 
 /* ---- who reads what ---- */
 
