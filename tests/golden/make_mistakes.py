@@ -206,6 +206,32 @@ def mistake_psum_of_means():
                    lambda x, y: lax.psum(loss(x, y), "data"), lambda x, y: lax.pmean(loss(x, y), "data"))
 
 
+@program
+def mistake_mean_gradient():
+    """The gradient of a mean on each rank, summed over them as that of a sum would be."""
+    def gradient(up, down, x, y):
+        return jax.grad(lambda up: ((jnp.tanh(x @ up) @ down - y) ** 2).mean())(up)
+
+    return mistake(mesh(data=2), (P(), P(), P("data"), P("data")), P(),
+                   weights(up=(M, F), down=(F, M), x=(12, M), y=(12, M)),
+                   lambda *a: lax.psum(gradient(*a), "data"), lambda *a: lax.pmean(gradient(*a), "data"))
+
+
+@program
+def mistake_token_mean_gradient():
+    """The same of a cross-entropy; right is the gradient of each rank's share of the mean of all."""
+    def gradient(up, down, x, labels, tokens):
+        def loss(up):
+            logits = jnp.tanh(x @ up) @ down
+            return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[..., None], -1).sum() / tokens
+
+        return lax.psum(jax.grad(loss)(up), "data")
+
+    arguments = weights(up=(M, F), down=(F, V), x=(4, 3, M)) | dict(labels=jnp.arange(12).reshape(4, 3) % V)
+    return mistake(mesh(data=2), (P(), P(), P("data"), P("data")), P(), arguments,
+                   lambda *a: gradient(*a, 6), lambda *a: gradient(*a, 12))
+
+
 # ---- collectives that nobody asked for, and tensors that are not sharded: of jax.jit ----
 
 
