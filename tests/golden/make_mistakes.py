@@ -217,21 +217,6 @@ def mistake_mean_gradient():
                    lambda *a: lax.psum(gradient(*a), "data"), lambda *a: lax.pmean(gradient(*a), "data"))
 
 
-@program
-def mistake_token_mean_gradient():
-    """The same of a cross-entropy; right is the gradient of each rank's share of the mean of all."""
-    def gradient(up, down, x, labels, tokens):
-        def loss(up):
-            logits = jnp.tanh(x @ up) @ down
-            return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[..., None], -1).sum() / tokens
-
-        return lax.psum(jax.grad(loss)(up), "data")
-
-    arguments = weights(up=(M, F), down=(F, V), x=(4, 3, M)) | dict(labels=jnp.arange(12).reshape(4, 3) % V)
-    return mistake(mesh(data=2), (P(), P(), P("data"), P("data")), P(), arguments,
-                   lambda *a: gradient(*a, 6), lambda *a: gradient(*a, 12))
-
-
 # ---- collectives that nobody asked for, and tensors that are not sharded: of jax.jit ----
 
 

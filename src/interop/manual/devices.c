@@ -332,14 +332,10 @@ static void follow_division(const importer *im, const mlir_op *op, const importe
  * them have. */
 static uint32_t scaled_as_mean(const importer *im, const mlir_op *op, const imported *in)
 {
-    const bool scatters = is(op, "stablehlo.scatter") && op->n_operands == 3;
     double real;
     int64_t whole;
     uint32_t axes = 0;
-    if (!scatters && !(is(op, "stablehlo.multiply") && op->n_operands == 2))
-        return 0;
-    for (int i = scatters ? 2 : 0; i < op->n_operands; i++) {
-        const imported *parts = &in[scatters ? 1 : 1 - i];
+    for (int i = 0; i < 2 && op->n_operands == 2 && is(op, "stablehlo.multiply"); i++) {
         const clv_type *type = &in[i].type;
         if (!imported_number(&in[i], &real, &whole) || real == 0)
             continue;
@@ -351,7 +347,7 @@ static uint32_t scaled_as_mean(const importer *im, const mlir_op *op, const impo
             const bool averages = fabs(n - times) <= close || fabs(n - (double)size_of(im, UINT32_MAX)) <= close;
             const bool of_part = fabs(n - (double)all) <= close || (fabs(n - (double)rows) <= close && rows != last),
                        of_all = fabs(n - times * (double)rows) <= close || fabs(n - times * (double)all) <= close;
-            if (varies(im, parts, a) && n > 1 && of_part && !of_all && !averages)
+            if (varies(im, &in[1 - i], a) && n > 1 && of_part && !of_all && !averages)
                 axes |= 1u << a;
         }
     }
