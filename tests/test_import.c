@@ -117,7 +117,9 @@ static const char *const programs[] = {"mlp_forward",
                                        "converts",
                                        "window_attention",
                                        "rope_forms",
-                                       "rope_like"};
+                                       "rope_like",
+                                       "padding_attention",
+                                       "padding_like"};
 static const char *const meshes[] = {"data=1,model=1", "data=2,model=1", "data=1,model=3", "data=2,model=2"};
 
 static void test_values(void **state)
@@ -169,9 +171,10 @@ static void test_patterns(void **state)
                             "cross-entropy gradient 1, attention 1, attention gradient 1");
     expect_patterns("llama", "silu 4, silu gradient 2, RMS norm 9, RMS norm gradient 5, cross-entropy 1, "
                              "cross-entropy gradient 1, rope 8, rope gradient 4, attention 4, attention gradient 2");
-    expect_patterns("esm", "gelu 1, gelu gradient 1, softmax 1, softmax gradient 1, layer norm 2, "
-                           "layer norm gradient 2, cross-entropy 1, cross-entropy gradient 1, rope 2, "
-                           "rope gradient 2");
+    expect_patterns("esm", "gelu 1, gelu gradient 1, layer norm 2, layer norm gradient 2, cross-entropy 1, "
+                           "cross-entropy gradient 1, rope 2, rope gradient 2, attention 1, attention gradient 1");
+    expect_patterns("padding_attention", "attention 5, attention gradient 5");
+    expect_patterns("padding_like", "softmax 5, softmax gradient 5");
     expect_patterns("rope_forms", "rope 5, rope gradient 5");
     expect_patterns("rope_like", "");
     expect_patterns("grouped_attention", "attention 1, attention gradient 1");

@@ -384,6 +384,55 @@ def rope_like():
     return jax.value_and_grad(loss, argnums=(0, 1)), (p["x"], p["y"], positions)
 
 
+def masked_attention(q, k, v, mask, hidden=-1e30):
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(jnp.where(mask, scores, hidden)), v)
+
+
+def attention_inputs():
+    p = weights(q=(3, S, H, 8), k=(3, S, H, 8), v=(3, S, H, 8), few_k=(3, S, K, 8), few_v=(3, S, K, 8))
+    keys = jnp.asarray([[1, 1, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0]], bool)
+    return p, keys
+
+
+@program
+def padding_attention():
+    """Padding on the right, on the left, and everywhere: rows that see no key have the mean of all values."""
+    p, keys = attention_inputs()
+
+    def loss(p, keys, lengths):
+        causal = jnp.tril(jnp.ones((S, S), bool))
+        whole = masked_attention(p["q"], p["k"], p["v"], keys[:, None, None])
+        both = masked_attention(p["q"], p["k"], p["v"], keys[:, None, None] & causal)
+        grouped = jax.nn.dot_product_attention(p["q"], p["few_k"], p["few_v"], mask=keys[:, None, None], is_causal=True)
+        counted = jax.nn.dot_product_attention(p["q"], p["k"], p["v"], key_value_seq_lengths=lengths)
+        finite = masked_attention(p["q"], p["k"], p["v"], jnp.arange(S) < lengths[:, None, None, None], -jnp.inf)
+        return sum((jnp.sin(y) * w).sum() for y, w in zip((whole, both, grouped, counted, finite), (1, 2, 3, 4, 5)))
+
+    return jax.value_and_grad(loss), (p, keys, jnp.asarray([6, 3, 1], jnp.int32))
+
+
+@program
+def padding_like():
+    """Segments of packed documents, a mask of heads, padding in a window, two hidden numbers, one too small."""
+    p, keys = attention_inputs()
+
+    def loss(p, keys, segments, heads):
+        qkv, causal = (p["q"], p["k"], p["v"]), jnp.tril(jnp.ones((S, S), bool))
+        packed = masked_attention(*qkv, (segments[:, :, None] == segments[:, None])[:, None] & causal)
+        of_heads = masked_attention(*qkv, heads[None, :, None])
+        window = masked_attention(*qkv, keys[:, None, None] & causal & ~jnp.tril(jnp.ones((S, S), bool), -3))
+        small = masked_attention(*qkv, keys[:, None, None], -20.0)
+        scores = jnp.einsum("bqhd,bkhd->bhqk", p["q"], p["k"])
+        scores = jnp.where(causal, jnp.where(keys[:, None, None], scores, -1e10), -1e30)
+        two = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), p["v"])
+        return sum((jnp.sin(y) * w).sum() for y, w in zip((packed, of_heads, window, small, two), (1, 2, 3, 4, 5)))
+
+    segments = jnp.asarray([[0, 0, 0, 1, 1, 1], [0, 1, 1, 2, 2, 2], [0, 0, 0, 0, 0, 0]], jnp.int32)
+    heads = jnp.asarray(np.arange(H * S).reshape(H, S) % 3 > 0)
+    return jax.value_and_grad(loss), (p, keys, segments, heads)
+
+
 @program
 def dropout():
     def loss(p, key, step, x):
