@@ -435,11 +435,24 @@ static clv_value attention(random_maker *m, clv_value a)
     return clv_attention(m->graph, q, kv, &options);
 }
 
+static clv_value by_tables(random_maker *m, clv_value a)
+{
+    const int64_t pairs = 1 + random_pick(m, 3);
+    int64_t shape[3] = {1 + random_pick(m, 4), 1 + random_pick(m, 5), 2 * pairs},
+            table[3] = {random_chance(m, 2) ? 1 : shape[0], shape[1], random_chance(m, 2) ? pairs : 2 * pairs};
+    clv_dtype dtype = random_type(m, a).dtype == CLV_F64 ? CLV_F64 : CLV_F32;
+    clv_value x = random_operand(m, random_type(m, a).dtype, 3, shape), cos = random_operand(m, dtype, 3, table),
+              sin = random_operand(m, dtype, 3, table);
+    return clv_rotate(m->graph, x, cos, sin, random_chance(m, 2));
+}
+
 static clv_value rope(random_maker *m, clv_value a)
 {
     int64_t shape[5] = {1 + random_pick(m, 3), 1 + random_pick(m, 7), 2, 1 + random_pick(m, 5),
                         2 * (1 + random_pick(m, 3))};
     bool packed = random_chance(m, 2);
+    if (random_chance(m, 2))
+        return by_tables(m, a);
     if (!packed)
         memmove(shape + 2, shape + 3, 2 * sizeof *shape);
     clv_rope_options options = {.theta = 100,

@@ -373,9 +373,15 @@ static void test_layers(void **state)
     put(g, "pairs", clv_rope(g, q, CLV_NONE, &(clv_rope_options){.theta = 100, .interleaved = true}), &q, 1);
     put(g, "given", clv_rope(g, q, CLV_NONE, &(clv_rope_options){.inv_freq = (float[]){1, 0.5F, 0.25F}}), &q, 1);
     put(g, "keys", clv_rope(g, kv, offset, &(clv_rope_options){.theta = 100, .factor = 2}), &kv, 1);
+    clv_value pairs[] = {q, named(g, "cos", CLV_F32, SHAPE(1, 3, 1, 3)), named(g, "sin", CLV_F32, SHAPE(1, 3, 1, 3))};
+    clv_value wide[] = {q, named(g, "wide_cos", CLV_F32, SHAPE(2, 1, 4, 6)),
+                        named(g, "wide_sin", CLV_F32, SHAPE(2, 1, 4, 6))};
+    put(g, "rotated", clv_rotate(g, q, pairs[1], pairs[2], false), pairs, 3);
+    put(g, "rotated_pairs", clv_rotate(g, q, pairs[1], pairs[2], true), pairs, 3);
+    put(g, "rotated_wide", clv_rotate(g, q, wide[1], wide[2], false), wide, 3);
     clv_value cache = named(g, "cache", CLV_F32, SHAPE(2, 8, 2, 2, 6));
     clv_output(g, "cached", clv_cache_update(g, cache, kv, offset), NULL);
-    assert_true(round_trip("layers", g) > 25);
+    assert_true(round_trip("layers", g) > 37);
 }
 
 static void test_optimizers(void **state)

@@ -115,7 +115,11 @@ static const char *const programs[] = {"mlp_forward",
                                        "bf16_attention",
                                        "unsigned",
                                        "converts",
-                                       "window_attention"};
+                                       "window_attention",
+                                       "rope_forms",
+                                       "rope_like",
+                                       "padding_attention",
+                                       "padding_like"};
 static const char *const meshes[] = {"data=1,model=1", "data=2,model=1", "data=1,model=3", "data=2,model=2"};
 
 static void test_values(void **state)
@@ -162,13 +166,17 @@ static void test_patterns(void **state)
 {
     expect_patterns("mlp_forward", "");
     expect_patterns("mlp", "gelu 1, gelu gradient 1");
-    expect_patterns("llama_forward", "silu 2, RMS norm 5, attention 2");
+    expect_patterns("llama_forward", "silu 2, RMS norm 5, rope 4, attention 2");
     expect_patterns("gpt2", "gelu 1, gelu gradient 1, layer norm 2, layer norm gradient 2, cross-entropy 1, "
                             "cross-entropy gradient 1, attention 1, attention gradient 1");
     expect_patterns("llama", "silu 4, silu gradient 2, RMS norm 9, RMS norm gradient 5, cross-entropy 1, "
-                             "cross-entropy gradient 1, attention 4, attention gradient 2");
-    expect_patterns("esm", "gelu 1, gelu gradient 1, softmax 1, softmax gradient 1, layer norm 2, "
-                           "layer norm gradient 2, cross-entropy 1, cross-entropy gradient 1");
+                             "cross-entropy gradient 1, rope 8, rope gradient 4, attention 4, attention gradient 2");
+    expect_patterns("esm", "gelu 1, gelu gradient 1, layer norm 2, layer norm gradient 2, cross-entropy 1, "
+                           "cross-entropy gradient 1, rope 2, rope gradient 2, attention 1, attention gradient 1");
+    expect_patterns("padding_attention", "attention 5, attention gradient 5");
+    expect_patterns("padding_like", "softmax 5, softmax gradient 5");
+    expect_patterns("rope_forms", "rope 5, rope gradient 5");
+    expect_patterns("rope_like", "");
     expect_patterns("grouped_attention", "attention 1, attention gradient 1");
     expect_patterns("window_attention", "attention 6, attention gradient 3");
     expect_patterns("bf16_attention", "attention 1, attention gradient 1");

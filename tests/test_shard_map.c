@@ -123,6 +123,7 @@ static const mistake mistakes[] = {
     {"mistake_split_softmax", "missing psum", ".all_reduce", "model", false},
     {"mistake_split_log_softmax", "missing psum", "result['wrong']", "model", false},
     {"mistake_psum_of_means", "psum of means", "result['wrong']", "data", false},
+    {"mistake_mean_gradient", "psum of means", "result['wrong']", "data", false},
     {"mistake_gathered", "out_specs", "result['wrong']", "model", true},
 };
 

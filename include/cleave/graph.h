@@ -417,6 +417,11 @@ typedef struct clv_rope_options {
 /** Rotary position embedding of x [B,S,H,D] (or of the keys x[:,:,0] of [B,S,2,K,D]); row s has position offset + s.
  *  offset: i32 [], or [B], one a row of the batch; optional. */
 CLV_API clv_value clv_rope(clv_graph *graph, clv_value x, clv_value offset, const clv_rope_options *options);
+/** Rotary position embedding of x [...,D] by given cosines and sines, of one type: pair (a, b) becomes
+ *  (x[a] cos[a] - x[b] sin[a], x[b] cos[b] + x[a] sin[b]). They are f32 (f64 for f64; else they are cast): [...,D], or
+ *  [...,D/2], one a pair, whose other dimensions are those of x, or 1. D is even, at most 1024. interleaved: as of
+ *  clv_rope. */
+CLV_EXPERIMENTAL clv_value clv_rotate(clv_graph *graph, clv_value x, clv_value cos, clv_value sin, bool interleaved);
 /** The cache [B,Smax,...] with rows [B,S,...] written at row `offset` (i32 [], or [B], one a row of the batch). */
 CLV_API clv_value clv_cache_update(clv_graph *graph, clv_value cache, clv_value rows, clv_value offset);
 

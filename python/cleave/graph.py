@@ -1003,6 +1003,12 @@ def rope(x: Value, offset: Value | None = None, *, theta: float = 10000.0, **opt
     return g._value(lib.clv_rope, g._id(x), g._optional(offset), kept.struct)
 
 
+def rotate(x: Value, cos: Value, sin: Value, interleaved: bool = False) -> Value:
+    """Rotary position embedding of x [...,D] by cosines and sines [...,D], or [...,D/2], one a pair."""
+    g = _graph_of(x)
+    return g._value(lib.clv_rotate, g._id(x), g._id(cos), g._id(sin), interleaved)
+
+
 def cache_update(cache: Value, rows: Value, offset: Value) -> Value:
     """The cache [B,Smax,...] with rows [B,S,...] from row `offset` (i32 [] or [B]) on."""
     g = _graph_of(cache)

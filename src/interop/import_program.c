@@ -635,56 +635,7 @@ static clv_status add_output(importer *im, int i, const mlir_op *end, clv_error 
     return CLV_OK;
 }
 
-/* The result of a name, or, with "", the only float scalar; fails with what there is. */
-static clv_status find_loss(int *out, const importer *im, const mlir_op *end, const char *name, clv_error *err)
-{
-    const clv_import *p = im->program;
-    const char *scalar = "none";
-    int n = 0;
-    for (int i = 0; i < end->n_operands; i++) {
-        const char *result = p->ports[p->main->n_args + i].name;
-        const clv_type *type = &im->values[end->operands[i]].type;
-        if (clv_type_elems(type) != 1 || !clv_dtype_is_float(type->dtype) || p->main->results[i].assigns ||
-            (name[0] && strcmp(result, name) != 0))
-            continue;
-        scalar = result;
-        *out = i;
-        n++;
-    }
-    if (n == 1)
-        return CLV_OK;
-    return clv_fail(err, CLV_EINVAL, "%s: gradients are of one result, a float scalar; %s%.200s%s", im->module->file,
-                    n == 0 && name[0] ? name : "",
-                    n == 0 && name[0] ? " is none"
-                    : n == 0          ? "there is none"
-                                      : scalar,
-                    n > 1 ? " is not the only one" : "");
-}
-
-/* Outputs "grad.NAME" of the loss, of each parameter. */
-static clv_status add_gradients(importer *im, const mlir_op *end, const char *name, clv_error *err)
-{
-    int n = clv_graph_parameters(im->graph, NULL, 0), at;
-    CLV_TRY(find_loss(&at, im, end, name, err));
-    if (n == 0)
-        return clv_fail(err, CLV_EINVAL, "%s: gradients are of parameters; the program has none", im->module->file);
-    CLV_FREED clv_value *parameters = calloc((size_t)n, sizeof *parameters);
-    CLV_FREED clv_value *gradients = calloc((size_t)n, sizeof *gradients);
-    if (!parameters || !gradients)
-        return clv_fail_memory(err, "gradients", (size_t)n * sizeof *gradients);
-    clv_value loss = clv_reshape(im->graph, imported_whole(im, &im->values[end->operands[at]]), 0, NULL);
-    clv_graph_parameters(im->graph, parameters, n);
-    clv_gradients(im->graph, loss, CLV_NONE, parameters, n, gradients);
-    for (int i = 0; i < n; i++) {
-        const char *output = clv_arena_format(im->graph->arena, "grad.%s", clv_value_name(im->graph, parameters[i]));
-        if (!output)
-            return clv_fail_memory(err, "gradients", 0);
-        clv_output(im->graph, output, gradients[i], NULL);
-    }
-    return CLV_OK;
-}
-
-static clv_status build_program(importer *im, const clv_import_options *how, clv_error *err)
+static clv_status build_program(importer *im, clv_error *err)
 {
     const mlir_function *main = im->program->main;
     const mlir_op *end;
@@ -699,10 +650,60 @@ static clv_status build_program(importer *im, const clv_import_options *how, clv
         clv_output(im->graph, im->difference[i].name, im->difference[i].value, NULL);
     for (int i = 0; i < main->n_results; i++)
         CLV_TRY(add_output(im, i, end, err));
-    CLV_TRY(clv_graph_status(im->graph, err));
-    if (how->gradients_of)
-        CLV_TRY(add_gradients(im, end, how->gradients_of, err));
     return clv_graph_status(im->graph, err);
+}
+
+/* ---- gradients ---- */
+
+/* The result of a name, or, with "", the only float scalar; fails with what there is. */
+static clv_status find_loss(const char **out, const clv_import *p, const char *name, clv_error *err)
+{
+    const char *scalar = "none";
+    int n = 0;
+    for (int i = 0; i < p->main->n_results; i++) {
+        const char *result = p->ports[p->main->n_args + i].name;
+        const mlir_port *of = &p->main->results[i];
+        if (clv_type_elems(&of->type.tensor) != 1 || !clv_dtype_is_float(of->type.tensor.dtype) || of->assigns ||
+            (name[0] && strcmp(result, name) != 0))
+            continue;
+        scalar = *out = result;
+        n++;
+    }
+    if (n == 1)
+        return CLV_OK;
+    return clv_fail(err, CLV_EINVAL, "%s: gradients are of one result, a float scalar; %s%.200s%s", p->module->file,
+                    n == 0 && name[0] ? name : "",
+                    n == 0 && name[0] ? " is none"
+                    : n == 0          ? "there is none"
+                                      : scalar,
+                    n > 1 ? " is not the only one" : "");
+}
+
+/* Outputs "grad.NAME" of the loss, of each parameter. */
+static clv_status add_gradients(clv_graph *graph, const clv_import *p, const char *name, clv_error *err)
+{
+    int n = clv_graph_parameters(graph, NULL, 0);
+    const char *result;
+    clv_value loss = CLV_NONE;
+    CLV_TRY(find_loss(&result, p, name, err));
+    if (n == 0)
+        return clv_fail(err, CLV_EINVAL, "%s: gradients are of parameters; the program has none", p->module->file);
+    CLV_FREED clv_value *parameters = calloc((size_t)n, sizeof *parameters);
+    CLV_FREED clv_value *gradients = calloc((size_t)n, sizeof *gradients);
+    if (!parameters || !gradients)
+        return clv_fail_memory(err, "gradients", (size_t)n * sizeof *gradients);
+    for (int i = 0; i < graph->n_outputs; i++)
+        if (strcmp(graph->outputs[i].name, result) == 0)
+            loss = (clv_value){graph->outputs[i].value};
+    clv_graph_parameters(graph, parameters, n);
+    clv_gradients(graph, clv_reshape(graph, loss, 0, NULL), CLV_NONE, parameters, n, gradients);
+    for (int i = 0; i < n; i++) {
+        const char *output = clv_arena_format(graph->arena, "grad.%s", clv_value_name(graph, parameters[i]));
+        if (!output)
+            return clv_fail_memory(err, "gradients", 0);
+        clv_output(graph, output, gradients[i], NULL);
+    }
+    return clv_graph_status(graph, err);
 }
 
 /* ---- patterns ---- */
@@ -762,14 +763,10 @@ clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program, const clv
     im.gradients = how.gradients_of != NULL;
     if (!table || !states)
         return clv_fail_memory(err, "values", values * sizeof *table);
-    if (program->module->archive) { /* torch.export leaves ops whole */
-        im.graph = graph;
-        return build_program(&im, &how, err);
-    }
     CLV_TRY(clv_graph_new(&im.graph, clv_graph_mesh(graph), err));
-    clv_status status = build_program(&im, &how, err);
+    clv_status status = build_program(&im, err);
     if (status == CLV_OK)
         status = add_patterns(graph, &im, !how.no_patterns, err);
     clv_graph_free(im.graph);
-    return status;
+    return status == CLV_OK && how.gradients_of ? add_gradients(graph, program, how.gradients_of, err) : status;
 }

@@ -225,8 +225,10 @@ static clv_status reduce_pair(importer *im, const mlir_op *op, const imported *i
     for (int i = 0; i < 2; i++)
         CLV_TRY(import_type(&types[i], im, &op->result_types[i], err));
     clv_value x = imported_whole(im, &in[0]);
+    x = in[0].type.dtype == CLV_BOOL ? clv_cast(im->graph, x, CLV_U8) : x;
     clv_value index = clv_fold(im->graph, largest ? CLV_FOLD_ARGMAX : CLV_FOLD_ARGMIN, x, dims, 1);
-    out[0] = imported_of(types[0], clv_fold(im->graph, largest ? CLV_FOLD_MAX : CLV_FOLD_MIN, x, dims, 1));
+    clv_value most = clv_fold(im->graph, largest ? CLV_FOLD_MAX : CLV_FOLD_MIN, x, dims, 1);
+    out[0] = imported_of(types[0], clv_cast(im->graph, most, types[0].dtype));
     out[1] = imported_of(types[1], clv_cast(im->graph, index, types[1].dtype));
     return CLV_OK;
 }

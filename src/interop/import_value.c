@@ -64,17 +64,23 @@ static clv_value fill(importer *im, const imported *x, int rank, const int64_t *
     return made;
 }
 
+/* Of elements that are known: `rank` is that of what repeated ones become. */
+static clv_value value_of_known(importer *im, const imported *x, int rank)
+{
+    if (!x->known) /* partition_id (imported.stride) */
+        return clv_graph_fail(im->graph, CLV_EUNSUPPORTED, "the number of a device that is no index of an axis");
+    return x->known->splat ? fill(im, x, rank, x->type.shape) : state_of(im, x);
+}
+
 clv_value imported_compact(importer *im, const imported *x)
 {
-    if (clv_valid(x->value))
-        return x->value;
-    return x->known->splat ? fill(im, x, 0, NULL) : state_of(im, x);
+    return clv_valid(x->value) ? x->value : value_of_known(im, x, 0);
 }
 
 clv_value imported_whole(importer *im, const imported *x)
 {
     if (!clv_valid(x->value))
-        return x->known->splat ? fill(im, x, x->type.rank, x->type.shape) : state_of(im, x);
+        return value_of_known(im, x, x->type.rank);
     clv_value value = x->value;
     int rank = clv_graph_type(im->graph, value).rank;
     if (rank != x->type.rank) {

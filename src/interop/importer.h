@@ -42,10 +42,12 @@ typedef struct devices {
     const mlir_op *softmax; /* divides by a sum of a device's part alone ... */
     uint32_t softmax_axes;  /* ... of these axes */
     int64_t summed;         /* how many elements of a device are in a sum of it; 0: unknown */
+    uint32_t scaled_axes;   /* axes: multiplied by 1/n, of n elements of a device: the gradient of a device's mean */
     uint32_t mean_axes;     /* it is a mean of a device's part over these axes */
     const mlir_op *means;   /* sums such means ... */
     uint32_t means_axes;    /* ... over these axes */
     uint32_t psum_axes;     /* axes of the last psum */
+    const char *specs;      /* of a result of a region: its out_specs, by which another one takes it as it was */
 } devices;
 
 /* A value of the text. `value` may have fewer elements than `type`: 1 in a dimension, or no dimensions at all, where

@@ -17,7 +17,7 @@
     X(bias_gelu) X(bias_gelu_gradient) X(gated) X(gated_gradient) X(reduce) X(broadcast) X(equal) \
     X(reshape) X(transpose) X(slice) X(pad) X(concat) \
     X(moments) X(normalize) X(normalize_sums) X(normalize_dx) X(normalize_dgain) X(normalize_dweights) \
-    X(embedding) X(embedding_gradient) X(attention) X(attention_gradient) X(rope) X(cache_update) \
+    X(embedding) X(embedding_gradient) X(attention) X(attention_gradient) X(rope) X(rotate) X(cache_update) \
     X(softmax) X(softmax_gradient) X(xent_max) X(xent_sums) X(xent_loss) X(xent_loss_gradient) X(xent_gradient) \
     X(count_labels) X(dropout) X(zigzag) X(sum_squares) X(clip_scale) X(adamw) X(adamw_rounded) X(sgd) X(lion) \
     X(quant_dot) X(packed_dot) \
@@ -83,6 +83,8 @@ clv_value clv_quantized_experts(clv_graph *graph, clv_quant quant, clv_value x, 
 /* x [row..., in...] times prepacked weights, contracting n_in dimensions (stored_weight_dot.c has the shape). */
 clv_value clv_prepacked_dot(clv_graph *graph, clv_value x, clv_value weights, int n_in);
 
+/* clv_rotate, or its transpose (rotate.c). */
+clv_value clv_rotate_as(clv_graph *graph, clv_value x, clv_value cos, clv_value sin, bool interleaved, bool transposed);
 /* The rotation of pair i, of how->dims / 2 > 0, in radians per position, from theta and scaling (not inv_freq). */
 double clv_rope_inv_freq(const clv_rope_options *how, int64_t i);
 /* The same of a rope op, by its options or its inv_freq. */

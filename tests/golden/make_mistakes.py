@@ -206,6 +206,17 @@ def mistake_psum_of_means():
                    lambda x, y: lax.psum(loss(x, y), "data"), lambda x, y: lax.pmean(loss(x, y), "data"))
 
 
+@program
+def mistake_mean_gradient():
+    """The gradient of a mean on each rank, summed over them as that of a sum would be."""
+    def gradient(up, down, x, y):
+        return jax.grad(lambda up: ((jnp.tanh(x @ up) @ down - y) ** 2).mean())(up)
+
+    return mistake(mesh(data=2), (P(), P(), P("data"), P("data")), P(),
+                   weights(up=(M, F), down=(F, M), x=(12, M), y=(12, M)),
+                   lambda *a: lax.psum(gradient(*a), "data"), lambda *a: lax.pmean(gradient(*a), "data"))
+
+
 # ---- collectives that nobody asked for, and tensors that are not sharded: of jax.jit ----
 
 

@@ -319,6 +319,120 @@ def bf16_attention():
     return loss, jax.tree.map(lambda a: a.astype(jnp.bfloat16), arguments)
 
 
+def split_halves(x):
+    return jnp.split(x, 2, axis=-1)
+
+
+def pairs_of(x):
+    pairs = x.reshape(*x.shape[:-1], -1, 2)
+    return pairs[..., 0], pairs[..., 1]
+
+
+def joined(a, b):
+    return jnp.stack([a, b], -1).reshape(*a.shape[:-1], -1)
+
+
+def rope_tables(x, positions, theta=10000.0):
+    """Cosines and sines of MaxText: positions are data, [B, S, 1, D/2]."""
+    scale = theta ** (2 * jnp.arange(x.shape[-1] // 2) / x.shape[-1])
+    angle = positions[:, :, None, None] / scale
+    return jnp.cos(angle), jnp.sin(angle)
+
+
+def twice(table):
+    return jnp.concatenate([table, table], -1)
+
+
+@program
+def rope_forms():
+    def loss(p, positions):
+        cos, sin = rope_tables(p["split"], positions)
+        a, b = split_halves(p["split"])
+        split = jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+        a, b = split_halves(p["turned"])
+        turned = p["turned"] * twice(cos) + jnp.concatenate([-b, a], -1) * twice(sin)
+        a, b = pairs_of(p["pairs"])
+        pairs = joined(a * cos - b * sin, b * cos + a * sin)
+        a, b = p["strided"][..., ::2], p["strided"][..., 1::2]
+        strided = p["strided"] * jnp.repeat(cos, 2, -1) + joined(-b, a) * jnp.repeat(sin, 2, -1)
+        a, b = split_halves(p["rows"])  # [B, H, S, D]
+        rows_cos, rows_sin = (table.swapaxes(1, 2) for table in (cos, sin))
+        rows = jnp.concatenate([a * rows_cos - b * rows_sin, b * rows_cos + a * rows_sin], -1)
+        return sum((jnp.sin(y) * w).sum() for y, w in zip((split, turned, pairs, strided, rows), (1, 2, 3, 4, 5)))
+
+    shape = (B, S, H, 8)
+    p = weights(split=shape, turned=shape, pairs=shape, strided=shape, rows=(B, H, S, 8))
+    return jax.value_and_grad(loss), (p, jnp.asarray([[0, 1, 2, 3, 4, 5], [0, 1, 2, 0, 1, 900]], jnp.int32))
+
+
+@program
+def rope_like():
+    """A wrong sign, a factor, cosines of another pair, another dimension, elements of another tensor: not rope."""
+    def loss(x, y, positions):
+        cos, sin = rope_tables(x, positions)
+        a, b = split_halves(x)
+        other = split_halves(y)[1]
+        sign = jnp.concatenate([a * cos + b * sin, b * cos + a * sin], -1)
+        factor = jnp.concatenate([a * cos - 2 * b * sin, b * cos + a * sin], -1)
+        flipped = jnp.concatenate([a * cos - b * sin, b * cos[..., ::-1] + a * sin], -1)
+        dimension = jnp.concatenate([a * cos - b * sin, b * cos + a * sin], 2)
+        tensor = jnp.concatenate([a * cos - b * sin, other * cos + a * sin], -1)
+        return sum((jnp.sin(z) * w).sum() for z, w in zip((sign, factor, flipped, dimension, tensor), (1, 2, 3, 4, 5)))
+
+    p = weights(x=(B, S, H, 8), y=(B, S, H, 8))
+    positions = jnp.asarray(np.arange(2 * S).reshape(B, S), jnp.int32)
+    return jax.value_and_grad(loss, argnums=(0, 1)), (p["x"], p["y"], positions)
+
+
+def masked_attention(q, k, v, mask, hidden=-1e30):
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(jnp.where(mask, scores, hidden)), v)
+
+
+def attention_inputs():
+    p = weights(q=(3, S, H, 8), k=(3, S, H, 8), v=(3, S, H, 8), few_k=(3, S, K, 8), few_v=(3, S, K, 8))
+    keys = jnp.asarray([[1, 1, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0]], bool)
+    return p, keys
+
+
+@program
+def padding_attention():
+    """Padding on the right, on the left, and everywhere: rows that see no key have the mean of all values."""
+    p, keys = attention_inputs()
+
+    def loss(p, keys, lengths):
+        causal = jnp.tril(jnp.ones((S, S), bool))
+        whole = masked_attention(p["q"], p["k"], p["v"], keys[:, None, None])
+        both = masked_attention(p["q"], p["k"], p["v"], keys[:, None, None] & causal)
+        grouped = jax.nn.dot_product_attention(p["q"], p["few_k"], p["few_v"], mask=keys[:, None, None], is_causal=True)
+        counted = jax.nn.dot_product_attention(p["q"], p["k"], p["v"], key_value_seq_lengths=lengths)
+        finite = masked_attention(p["q"], p["k"], p["v"], jnp.arange(S) < lengths[:, None, None, None], -jnp.inf)
+        return sum((jnp.sin(y) * w).sum() for y, w in zip((whole, both, grouped, counted, finite), (1, 2, 3, 4, 5)))
+
+    return jax.value_and_grad(loss), (p, keys, jnp.asarray([6, 3, 1], jnp.int32))
+
+
+@program
+def padding_like():
+    """Segments of packed documents, a mask of heads, padding in a window, two hidden numbers, one too small."""
+    p, keys = attention_inputs()
+
+    def loss(p, keys, segments, heads):
+        qkv, causal = (p["q"], p["k"], p["v"]), jnp.tril(jnp.ones((S, S), bool))
+        packed = masked_attention(*qkv, (segments[:, :, None] == segments[:, None])[:, None] & causal)
+        of_heads = masked_attention(*qkv, heads[None, :, None])
+        window = masked_attention(*qkv, keys[:, None, None] & causal & ~jnp.tril(jnp.ones((S, S), bool), -3))
+        small = masked_attention(*qkv, keys[:, None, None], -20.0)
+        scores = jnp.einsum("bqhd,bkhd->bhqk", p["q"], p["k"])
+        scores = jnp.where(causal, jnp.where(keys[:, None, None], scores, -1e10), -1e30)
+        two = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), p["v"])
+        return sum((jnp.sin(y) * w).sum() for y, w in zip((packed, of_heads, window, small, two), (1, 2, 3, 4, 5)))
+
+    segments = jnp.asarray([[0, 0, 0, 1, 1, 1], [0, 1, 1, 2, 2, 2], [0, 0, 0, 0, 0, 0]], jnp.int32)
+    heads = jnp.asarray(np.arange(H * S).reshape(H, S) % 3 > 0)
+    return jax.value_and_grad(loss), (p, keys, segments, heads)
+
+
 @program
 def dropout():
     def loss(p, key, step, x):

@@ -189,21 +189,19 @@ static exported side_of(exporter *ex, exported x, int64_t dims, bool interleaved
     return export_at(ex, export_reshape(ex, pairs, last + 2, shape), last + 1, side);
 }
 
-static exported rotated(exporter *ex, exported x, exported angle, int64_t dims, bool interleaved, bool inverse)
+/* x with pairs (a, b) of its first `dims` elements as (a cos[0] - b sin[0], b cos[1] + a sin[1]). */
+static exported rotated(exporter *ex, exported x, const exported cosine[2], const exported sine[2], int64_t dims,
+                        bool interleaved)
 {
-    const clv_dtype dtype = x.type.dtype, math = dtype == CLV_F64 ? CLV_F64 : CLV_F32;
+    const clv_dtype dtype = x.type.dtype;
     const int last = x.type.rank - 1;
     const int64_t width = x.type.shape[last];
-    exported cosine = export_unsqueeze(ex, export_cast(ex, export_unary(ex, "cosine", angle), math), 2);
-    exported sine = export_unsqueeze(ex, export_cast(ex, export_unary(ex, "sine", angle), math), 2);
     exported wide = export_math(ex, x), a = side_of(ex, wide, dims, interleaved, 0),
              b = side_of(ex, wide, dims, interleaved, 1), parts[3];
-    if (inverse)
-        sine = export_unary(ex, "negate", sine);
-    parts[0] =
-        export_binary(ex, "subtract", export_binary(ex, "multiply", a, cosine), export_binary(ex, "multiply", b, sine));
-    parts[1] =
-        export_binary(ex, "add", export_binary(ex, "multiply", b, cosine), export_binary(ex, "multiply", a, sine));
+    parts[0] = export_binary(ex, "subtract", export_binary(ex, "multiply", a, cosine[0]),
+                             export_binary(ex, "multiply", b, sine[0]));
+    parts[1] = export_binary(ex, "add", export_binary(ex, "multiply", b, cosine[1]),
+                             export_binary(ex, "multiply", a, sine[1]));
     if (interleaved) {
         clv_type type = wide.type;
         type.shape[last] = dims;
@@ -216,6 +214,35 @@ static exported rotated(exporter *ex, exported x, exported angle, int64_t dims, 
     return export_cast(ex, n > 1 ? export_join(ex, parts, n, last) : parts[0], dtype);
 }
 
+static exported rotated_by(exporter *ex, exported x, exported angle, int64_t dims, bool interleaved, bool inverse)
+{
+    const clv_dtype math = x.type.dtype == CLV_F64 ? CLV_F64 : CLV_F32;
+    exported cosine = export_unsqueeze(ex, export_cast(ex, export_unary(ex, "cosine", angle), math), 2);
+    exported sine = export_unsqueeze(ex, export_cast(ex, export_unary(ex, "sine", angle), math), 2);
+    if (inverse)
+        sine = export_unary(ex, "negate", sine);
+    return rotated(ex, x, (exported[]){cosine, cosine}, (exported[]){sine, sine}, dims, interleaved);
+}
+
+static void rotate(exporter *ex, const exported *in, exported *out)
+{
+    const bool interleaved = export_whole(ex, "interleaved", 0);
+    const int last = in[0].type.rank - 1;
+    const int64_t width = in[0].type.shape[last];
+    exported tables[2][2];
+    for (int table = 0; table < 2; table++)
+        for (int side = 0; side < 2; side++)
+            tables[table][side] = in[1 + table].type.shape[last] == width
+                                      ? side_of(ex, in[1 + table], width, interleaved, side)
+                                      : in[1 + table];
+    if (export_whole(ex, "transposed", 0)) {
+        const exported first = tables[1][0];
+        tables[1][0] = export_unary(ex, "negate", tables[1][1]);
+        tables[1][1] = export_unary(ex, "negate", first);
+    }
+    out[0] = rotated(ex, in[0], tables[0], tables[1], width, interleaved);
+}
+
 /* Of packed keys and values [B,S,2,K,D] the keys alone. */
 static void rope(exporter *ex, const exported *in, exported *out)
 {
@@ -226,7 +253,7 @@ static void rope(exporter *ex, const exported *in, exported *out)
     exported angle = angles(ex, &in[0].type, offset, dims / 2);
     if (ex->fault)
         return;
-    out[0] = rotated(ex, packed ? export_at(ex, in[0], 2, 0) : in[0], angle, dims, interleaved, inverse);
+    out[0] = rotated_by(ex, packed ? export_at(ex, in[0], 2, 0) : in[0], angle, dims, interleaved, inverse);
     if (packed) {
         exported both[] = {export_unsqueeze(ex, out[0], 2), export_part(ex, in[0], 2, 1, 2)};
         out[0] = export_join(ex, both, 2, 2);
@@ -310,6 +337,7 @@ const export_row export_layer_rows[] = {
     {&clv_op_embedding, embedding},
     {&clv_op_embedding_gradient, embedding_gradient},
     {&clv_op_rope, rope},
+    {&clv_op_rotate, rotate},
     {&clv_op_xent_max, xent_max},
     {&clv_op_xent_sums, xent_sums},
     {&clv_op_xent_loss, xent_loss},

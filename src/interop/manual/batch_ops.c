@@ -71,6 +71,9 @@ static clv_status lead_ints(int64_t *ints, int *n, const batch *b, lead_kind kin
     if (*n + k > CLV_MAX_RANK)
         return import_fail(b->im, &b->op, err, CLV_ELIMIT, "more than %d dimensions, with one for each mesh axis",
                            CLV_MAX_RANK);
+    for (int i = 0; i < *n; i++)
+        if (ints[i] > INT64_MAX - b->k)
+            return import_fail(b->im, &b->op, err, CLV_ESHAPE, "%lld is no dimension", (long long)ints[i]);
     for (int i = *n - 1; i >= 0; i--)
         ints[k + i] = ints[i] + (kind == LEAD_DIMS || kind == LEAD_MOVED ? b->k : 0);
     for (int i = 0; i < k; i++)

@@ -5,6 +5,7 @@
  * (contractions and sums over a dimension of which devices have parts); or something else. Linear ops keep partial
  * sums. The rules are those of JAX's check_vma, with the reason kept for which devices differ.
  */
+#include <math.h>
 #include <string.h>
 
 #include "base/text/c_locale.h"
@@ -277,6 +278,7 @@ static void keep_notes(devices *to, const devices *from)
     to->shifted |= from->shifted;
     to->softmax = to->softmax ? to->softmax : from->softmax;
     to->softmax_axes |= from->softmax_axes;
+    to->scaled_axes |= from->scaled_axes;
     to->mean_axes |= from->mean_axes;
     to->means = to->means ? to->means : from->means;
     to->means_axes |= from->means_axes;
@@ -304,7 +306,7 @@ static void follow_division(const importer *im, const mlir_op *op, const importe
         if (!imported_number(&in[i], &real, &whole) || real == 0)
             continue;
         double by = divides ? real : 1 / real;
-        if (by >= 2 && by == (double)(int64_t)by && by < 1e9)
+        if (by >= 2 && by < 1e9 && by == (double)(int64_t)by)
             to->divided = (int64_t)by;
         bool of_psum = by == (double)size_of(im, to->psum_axes);
         if (to->again && (of_psum || by == (double)size_of(im, to->again_axes))) {
@@ -325,6 +327,33 @@ static void follow_division(const importer *im, const mlir_op *op, const importe
     }
 }
 
+/* Axes whose devices have parts of a tensor that is multiplied by 1/n, n being the number of its elements, or of its
+ * rows: the gradient of the mean of each device's part. Not if n may also be the number of devices, or count what all of
+ * them have. */
+static uint32_t scaled_as_mean(const importer *im, const mlir_op *op, const imported *in)
+{
+    double real;
+    int64_t whole;
+    uint32_t axes = 0;
+    for (int i = 0; i < 2 && op->n_operands == 2 && is(op, "stablehlo.multiply"); i++) {
+        const clv_type *type = &in[i].type;
+        if (!imported_number(&in[i], &real, &whole) || real == 0)
+            continue;
+        const int64_t all = clv_type_elems(type), last = type->rank > 1 ? type->shape[type->rank - 1] : 1;
+        const int64_t rows = last > 0 ? all / last : 0;
+        const double n = 1 / fabs(real), close = 1e-6 * n;
+        for (int a = 0; a < im->manual->n; a++) {
+            const double times = (double)im->manual->size[a];
+            const bool averages = fabs(n - times) <= close || fabs(n - (double)size_of(im, UINT32_MAX)) <= close;
+            const bool of_part = fabs(n - (double)all) <= close || (fabs(n - (double)rows) <= close && rows != last),
+                       of_all = fabs(n - times * (double)rows) <= close || fabs(n - times * (double)all) <= close;
+            if (varies(im, &in[1 - i], a) && n > 1 && of_part && !of_all && !averages)
+                axes |= 1u << a;
+        }
+    }
+    return axes;
+}
+
 void devices_follow(const importer *im, const mlir_op *op, const imported *in, imported *out)
 {
     product p = {0};
@@ -333,6 +362,7 @@ void devices_follow(const importer *im, const mlir_op *op, const imported *in, i
         devices to = {0};
         for (int i = 0; i < op->n_operands; i++)
             keep_notes(&to, &in[i].devices);
+        to.scaled_axes |= scaled_as_mean(im, op, in);
         for (int a = 0; a < im->manual->n; a++) {
             if (!varies(im, &out[o], a))
                 continue;
@@ -348,8 +378,10 @@ void devices_follow(const importer *im, const mlir_op *op, const imported *in, i
                 to.mean_axes &= ~(1u << a);
             if (dot && c.partial && how != DEVICES_PARTIAL)
                 to.bent = to.bent ? to.bent : op;
-            if (how == DEVICES_PARTIAL && c.partial == 0)
+            if (how == DEVICES_PARTIAL && c.partial == 0) {
                 to.partial = op;
+                to.mean_axes |= to.scaled_axes & 1u << a;
+            }
             if (to.bent != bent)
                 to.bent_axes |= 1u << a;
             to.how[a] = (uint8_t)how;

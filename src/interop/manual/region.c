@@ -279,6 +279,10 @@ static clv_status enter(imported *out, importer *im, const mlir_op *op, int i, c
     value = manual_arrange(im, value, order, n, k + local.rank, shape);
     *out = imported_of(local, manual_constrain(im, NULL, value, 0, -1, NULL, 0));
     out->devices = x->devices;
+    if (x->devices.specs && strcmp(x->devices.specs, sharding->text) == 0)
+        return CLV_OK;
+    if (x->devices.specs)
+        out->devices = (devices){0};
     for (int d = 0; d < local.rank; d++)
         for (int a = 0; a < s.n[d]; a++)
             out->devices.how[s.axis[d][a]] = (uint8_t)(DEVICES_SPLIT + d);
@@ -370,6 +374,19 @@ static clv_status leave(imported *out, importer *im, const mlir_op *op, int i, c
     return CLV_OK;
 }
 
+/* What is known of a result, for a region that takes it as it was: JAX hands what a backward pass needs from one region
+ * to another as parts of a dimension, over all axes. */
+static void remember(devices *out, const importer *im, const imported *x, const char *specs)
+{
+    int64_t extents[MANUAL_AXES];
+    manual_extents(im, x, extents);
+    *out = x->devices;
+    out->specs = specs;
+    for (int i = 0; i < im->manual->n; i++)
+        if (extents[i] == 1)
+            out->how[i] = DEVICES_OTHER;
+}
+
 /* ---- the op ---- */
 
 static const mlir_mesh *find_mesh(const importer *im, const char *sharding)
@@ -458,8 +475,12 @@ static clv_status manual_computation(importer *im, const mlir_op *op, const impo
     CLV_TRY(import_region(im, &op->regions[0], &end, err));
     if (end->n_operands != op->n_results)
         return import_fail(im, end, err, CLV_ESYNTAX, "%d values; %d are needed", end->n_operands, op->n_results);
-    for (int i = 0; i < op->n_results; i++)
-        CLV_TRY(leave(&out[i], im, op, i, &im->values[end->operands[i]], &outs->items[i], own, err));
+    for (int i = 0; i < op->n_results; i++) {
+        const imported *x = &im->values[end->operands[i]];
+        CLV_TRY(leave(&out[i], im, op, i, x, &outs->items[i], own, err));
+        if (!around)
+            remember(&out[i].devices, im, x, outs->items[i].text);
+    }
     im->manual = around;
     return CLV_OK;
 }

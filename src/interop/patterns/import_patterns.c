@@ -12,9 +12,9 @@
 static const struct {
     find_fn *find;
     bool settles;
-} levels[] = {{find_move, true},          {find_activation, true}, {find_softmax, true},
-              {find_layer_norm, false},   {find_rms_norm, false},  {find_norm_gradient, true},
-              {find_cross_entropy, true}, {find_attention, true},  {find_move, true}};
+} levels[] = {{find_move, true},      {find_activation, true},    {find_softmax, true},       {find_layer_norm, false},
+              {find_rms_norm, false}, {find_norm_gradient, true}, {find_cross_entropy, true}, {find_rope, true},
+              {find_attention, true}, {find_move, true}};
 
 /* ---- who reads what ---- */
 
@@ -29,7 +29,13 @@ static bool grow_live(rewriter *rw)
     return rw->live && rw->first;
 }
 
-/* Marks what outputs need, from the last op to the first: fused ops come first, as they are made of the program's
+/* Parameters, and buffers that a run changes; a constant goes with its readers. */
+static bool is_kept_state(const clv_value_info *v)
+{
+    return v->source == CLV_FROM_STATE && (v->role == CLV_ROLE_PARAMETER || v->assigned > 0);
+}
+
+/* Marks what outputs and new state need, from the last op to the first: fused ops come first, as they are made of the program's
  * values and of each other's. */
 static bool find_live(rewriter *rw)
 {
@@ -39,6 +45,9 @@ static bool find_live(rewriter *rw)
     memset(rw->live, 0, (size_t)rw->live_room * sizeof *rw->live);
     for (int i = rw->n_extra; i < g->n_outputs; i++)
         rw->live[rewriter_at(rw, g->outputs[i].value)] = true;
+    for (int id = 1; id < rw->n_values; id++)
+        if (is_kept_state(&g->values[id]))
+            rw->live[id] = rw->live[rewriter_at(rw, g->values[id].assigned)] = true;
     bool more = true;
     for (int turn = 0; more; turn++) { /* a fused op is read by ops before it in the array: once more, if it is found */
         more = false;
@@ -226,6 +235,9 @@ static clv_status copy_graph(copier *c, clv_error *err)
             }
         }
     c->to->scope = c->scope;
+    for (int id = 1; id < rw->n_values; id++)
+        if (g->values[id].source == CLV_FROM_STATE && g->values[id].assigned > 0)
+            clv_assign(c->to, c->copy[id], c->copy[rewriter_at(rw, g->values[id].assigned)]);
     for (int i = 0; i < g->n_outputs; i++) {
         const clv_graph_output *o = &g->outputs[i];
         clv_output(c->to, o->name, c->copy[rewriter_at(rw, o->value)], o->stated ? &o->layout : NULL);

@@ -105,4 +105,4 @@ clv_status import_patterns(clv_graph *to, clv_graph *from, int n_extra, bool pat
                            void *arg, clv_error *err);
 
 find_fn find_move, find_activation, find_softmax, find_layer_norm, find_rms_norm, find_norm_gradient,
-    find_cross_entropy, find_attention;
+    find_cross_entropy, find_rope, find_attention;

@@ -74,3 +74,87 @@ void clv_rope_rotate(const clv_rope_args *rope, void *out, const void *x)
     CLV_PARALLEL_FOR_EACH(row, rows, rows * dense,
                           rotate_row(rope, out, row * out_stride, x, row * x_stride, position_of(rope, row)));
 }
+
+/* ---- by tables ---- */
+
+/* Where the elements of pair i are in x, and in tables. */
+typedef struct pair_places {
+    int64_t a, b, table_a, table_b;
+} pair_places;
+
+static inline pair_places places_of(const clv_rotate_args *rotate, int64_t pairs, int64_t i)
+{
+    const int64_t a = rotate->interleaved ? 2 * i : i, b = rotate->interleaved ? 2 * i + 1 : i + pairs;
+    return (pair_places){a, b, rotate->of_pairs ? i : a, rotate->of_pairs ? i : b};
+}
+
+static void rotate_pairs_f64(const clv_rotate_args *rotate, double *out, const double *x, const double *cos,
+                             const double *sin, int64_t pairs)
+{
+    for (int64_t i = 0; i < pairs; i++) {
+        const pair_places at = places_of(rotate, pairs, i);
+        const double a = x[at.a], b = x[at.b];
+        const double to_a = rotate->transposed ? sin[at.table_b] : -sin[at.table_a],
+                     to_b = rotate->transposed ? -sin[at.table_a] : sin[at.table_b];
+        out[at.a] = a * cos[at.table_a] + b * to_a;
+        out[at.b] = b * cos[at.table_b] + a * to_b;
+    }
+}
+
+static void rotate_pairs_f32(const clv_rotate_args *rotate, float *out, const float *x, const float *cos,
+                             const float *sin, int64_t pairs)
+{
+    for (int64_t i = 0; i < pairs; i++) {
+        const pair_places at = places_of(rotate, pairs, i);
+        const float a = x[at.a], b = x[at.b];
+        const float to_a = rotate->transposed ? sin[at.table_b] : -sin[at.table_a],
+                    to_b = rotate->transposed ? -sin[at.table_a] : sin[at.table_b];
+        out[at.a] = a * cos[at.table_a] + b * to_a;
+        out[at.b] = b * cos[at.table_b] + a * to_b;
+    }
+}
+
+/* The row of tables that row `row` of x takes. */
+static int64_t table_row(const clv_rotate_args *rotate, int64_t row)
+{
+    int64_t at = 0, stride = 1;
+    for (int d = rotate->rank - 2; d >= 0; d--) {
+        at += (rotate->table_shape[d] == 1 ? 0 : row % rotate->shape[d]) * stride;
+        row /= rotate->shape[d];
+        stride *= rotate->table_shape[d];
+    }
+    return at;
+}
+
+static void rotate_row_by(const clv_rotate_args *rotate, void *out, const void *x, const void *cos, const void *sin,
+                          int64_t row)
+{
+    const int64_t width = rotate->shape[rotate->rank - 1], from = row * width,
+                  at = table_row(rotate, row) * rotate->table_shape[rotate->rank - 1];
+    if (rotate->dtype == CLV_F64) {
+        rotate_pairs_f64(rotate, (double *)out + from, (const double *)x + from, (const double *)cos + at,
+                         (const double *)sin + at, width / 2);
+        return;
+    }
+    float block[CLV_ROPE_MAX_ROTARY];
+    const clv_elementwise_loops *math = clv_simd_elementwise();
+    const float *x32 = clv_block_load(math, rotate->dtype, x, from, width, block);
+    float *out32 = clv_block_out(rotate->dtype, out, from, block);
+    const float *cos32 = (const float *)cos + at, *sin32 = (const float *)sin + at;
+    const clv_optimizer_dropout_rope_loops *updates = clv_simd_optimizer_dropout_rope();
+    if (rotate->of_pairs && !rotate->transposed)
+        (rotate->interleaved ? updates->rotate_pairs : updates->rotate_halves)(out32, x32, cos32, sin32, width / 2);
+    else
+        rotate_pairs_f32(rotate, out32, x32, cos32, sin32, width / 2);
+    clv_block_store(math, rotate->dtype, out, from, width, out32);
+}
+
+void clv_rope_rotate_by(const clv_rotate_args *rotate, void *out, const void *x, const void *cos, const void *sin)
+{
+    int64_t rows = 1;
+    const int64_t width = rotate->shape[rotate->rank - 1];
+    for (int d = 0; d < rotate->rank - 1; d++)
+        rows *= rotate->shape[d];
+    assert(width % 2 == 0 && width <= CLV_ROPE_MAX_ROTARY);
+    CLV_PARALLEL_FOR_EACH(row, rows, rows * width, rotate_row_by(rotate, out, x, cos, sin, row));
+}

@@ -32,3 +32,20 @@ typedef struct clv_rope_args {
 
 /* x, out [batch, seq, heads, head_dim] with the given row strides; out may be x (same stride). */
 void clv_rope_rotate(const clv_rope_args *rope, void *out, const void *x);
+
+/* The same by given cosines and sines: rows of x, out [rows, 2 * pairs]; row r takes those of row `table(r)`.
+ *
+ *   out[a] = x[a] cos[a] - x[b] sin[a],   out[b] = x[b] cos[b] + x[a] sin[b]
+ *
+ * transposed, the gradient: sin[a] and sin[b] change places, and the signs. of_pairs: tables have one element a pair,
+ * that of a and of b; else one for each element of x. */
+typedef struct clv_rotate_args {
+    clv_dtype dtype;
+    bool interleaved, transposed, of_pairs;
+    int rank;                   /* of x and tables                                            */
+    const int64_t *shape;       /* of x                                                       */
+    const int64_t *table_shape; /* a dimension but the last one is that of x, or 1: repeated  */
+} clv_rotate_args;
+
+/* cos, sin: f32, or f64 if x is f64. out may be x. */
+void clv_rope_rotate_by(const clv_rotate_args *rotate, void *out, const void *x, const void *cos, const void *sin);
