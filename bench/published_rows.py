@@ -134,7 +134,7 @@ def torchtitan(row):
                     f"{row.get('techniques') or ''}",
             'config': llama_named(row['model'], row['seq']), 'mesh': mesh_of(pp, fsdp, cp, 1, tp),
             'rules': 'fsdp+megatron-sp' if tp > 1 else 'fsdp', 'batch': batch,
-            'accumulate': row['local_batch'] if pp > 1 else 1,
+            'accumulate': pp, # a step's microbatches, unless said: as many as stages (9dec370, build_pipeline_schedule)
             'seq': row['seq'], 'dtype': 'bf16', 'devices': row['gpus'], 'recompute': recompute_of(row['recompute']),
             'hardware': 'h100-500w' if 'H100' in row['hardware'] else 'a100-80gb',
             'software': software_of(True, True, 'async TP' in (row.get('techniques') or ''))

@@ -204,6 +204,9 @@ is planned. Figures of a profile that are fitted name the rows that they are fit
 | context parallelism by torchtitan: a ring of half blocks | `ring_efficiency` | fitted |
 | torchtitan's selective checkpointing: every second matmul again | `selective` | its source, counted |
 | operands kept in fp8, gradients in bf16 | `operand_bytes`, `gradient_bytes` | Megatron-Bridge's recipes, counted |
+| gradients' shards in f32 that no other stream can use | `state_bytes` | FSDP2's source, counted |
+| stages keep messages, and the last one the logits, of all microbatches | `stage_messages` | PyTorch's source, counted |
+| weights gathered in fp8 | `gathered_weight_bytes` | torchtitan's source |
 | activations in the host's memory | `--offload-layers` | Megatron-Bridge's recipes, counted |
 
 The ratio is predicted over measured speed; ✗: more than 15 % off. Memory is a rank's in GiB, planned / measured where
@@ -251,10 +254,10 @@ KNOWN = """Rows that are far off, and what is known of them:
 - Context in torchtitan: attention to blocks of other ranks reaches two thirds of its rate to a rank's own, in both
   models; by its source merges in f32 and messages that nothing hides are the smaller part of that, and what the rest is
   is not known. 8B with two ranks is the only row that is not slower so (0.87).
-- Llama 3.1 405B on 512 GPUs with 32 microbatches of 8,192 tokens: 1.31 times too fast; with 8 of 32,768 tokens 0.94.
-  Asynchronous tensor parallelism makes eight products of 1,024 rows of each, which fill the GPU badly; not priced. It
-  held 82.5 GiB, of which we find 53: the last stage keeps the logits of all microbatches and joins them
-  (torch/distributed/pipelining), which is not planned.
+- Llama 3.1 405B on 512 GPUs is planned with eight microbatches, as many as stages, which torchtitan takes unless told
+  otherwise; its page says only how many sequences a rank has. With sequences of 8,192 tokens, four a microbatch, it held
+  82.5 GiB, of which we find 74, and 75.3 with one of 32,768; with context over eight ranks 84.9. What those two hold
+  besides is not known.
 - PaLM: attention and feed-forward of a block in parallel share their collectives, and attention splits the batch over
   all chips; both are planned in sequence, with a batch over four.
 - Qwen3 30B on H100 in 25.11 is planned as its recipe has it: the page repeats the layout of 25.09, which dropped tokens

@@ -118,9 +118,11 @@ static void test_written_as_read(void **state)
     p->score_bytes = 5;
     p->gradient_bytes = 2;
     p->operand_bytes = 1;
+    p->gathered_weight_bytes = 2;
+    p->state_bytes = 16;
     p->ring_efficiency = 0.75;
     p->expert_bias = (clv_expert_bias){1, 2, 3};
-    p->dispatches_copies = p->recomputes_matmuls = true;
+    p->dispatches_copies = p->recomputes_matmuls = p->keeps_messages = true;
     p->overlap = CLV_OVERLAP_NETWORK;
     p->through_root = true;
     p->network_share = (clv_rate){.n = 2, .work = {4, 8}, .rate = {1, 0.5}};
@@ -145,9 +147,11 @@ static void test_written_as_read(void **state)
     close_to(q->score_bytes, 5);
     close_to(q->gradient_bytes, 2);
     close_to(q->operand_bytes, 1);
+    close_to(q->gathered_weight_bytes, 2);
+    close_to(q->state_bytes, 16);
     close_to(q->ring_efficiency, 0.75);
     assert_true(q->expert_bias.forward == 1 && q->expert_bias.recomputed == 2 && q->expert_bias.backward == 3);
-    assert_true(q->dispatches_copies && q->recomputes_matmuls);
+    assert_true(q->dispatches_copies && q->recomputes_matmuls && q->keeps_messages);
     assert_int_equal(q->overlap, CLV_OVERLAP_NETWORK);
     assert_true(q->through_root && q->host_share.n == 0 && q->network_share.n == 2);
     close_to(clv_rate_at(&q->network_share, 8), 0.5);

@@ -286,6 +286,44 @@ static void test_context(void **state)
     assert_float_equal((double)parts.memory.optimizer / (double)whole.memory.optimizer, 0.5, 0.01);
 }
 
+/* Buffers of eight microbatches, of 256 x 512 elements in bf16, and logits (32 times as wide) twice; gathered weights in fp8 are half. */
+static void test_kept_messages(void **state)
+{
+    (void)state;
+    clv_mesh mesh;
+    must(clv_mesh_parse(&mesh, "pipe=2,data=4", &err), &err);
+    const char *model =
+        write_config("wide", "{\"model_type\": \"llama\", \"hidden_size\": 512, \"intermediate_size\": 1024, "
+                             "\"num_hidden_layers\": 8, \"num_attention_heads\": 8, \"num_key_value_heads\": 8, "
+                             "\"vocab_size\": 16384, \"max_position_embeddings\": 4096}");
+    clv_plan_options plan = plan_of(model, &mesh);
+    plan.compile.reshard_after_forward = CLV_RESHARD_NONE;
+    const clv_plan_estimate_options how = {
+        .size = sizeof how, .plan = &plan, .rules = "fsdp", .schedule = CLV_SCHEDULE_INTERLEAVED};
+    static const char *const keys[] = {"", ", \"stage_messages\": \"kept\"", ", \"gathered_weight_bytes\": 1"};
+    clv_plan_estimate e[3];
+    for (int i = 0; i < 3; i++) {
+        char profile[512];
+        clv_machine *machine;
+        snprintf(profile, sizeof profile,
+                 "{\"name\": \"m\", \"ranks_per_host\": 8, \"hosts\": 1, \"memory_bytes\": 8e10, "
+                 "\"memory_bytes_per_s\": 1e12, \"flops_per_s\": {\"f32\": 1e13}, "
+                 "\"host\": {\"alpha_s\": 1e-6, \"bytes_per_s\": 1e11}%s}",
+                 keys[i]);
+        must(clv_machine_parse(&machine, profile, strlen(profile), "profile", &err), &err);
+        plan.compile.machine = machine;
+        e[i] = (clv_plan_estimate){.size = sizeof e[i]};
+        must(clv_plan_estimate_step(&e[i], &how, &err), &err);
+        clv_machine_free(machine);
+    }
+    const double message = 256 * 512 * 2, messages = 8 - e[1].in_flight + 2 * 8 * 32;
+    assert_int_equal(e[0].memory.software, 0);
+    assert_int_equal(e[1].memory_stage, 1);
+    assert_float_equal((double)e[1].memory.software, messages * message, 0);
+    const double layer = 4 * 512 * 512 + 3 * 512 * 1024 + 4 * 2 * 512; /* norms are whole on four ranks */
+    assert_float_equal((double)(e[0].memory.gathered - e[2].memory.gathered), 4 * layer, 0);
+}
+
 /* Offloaded layers hold no activations but those of two buffers, and their copies take what ops do not hide. */
 static void test_offload(void **state)
 {
@@ -489,7 +527,8 @@ int main(void)
                                        cmocka_unit_test(test_context_exchange), cmocka_unit_test(test_single_axes),
                                        cmocka_unit_test(test_sum_is_whole),     cmocka_unit_test(test_schedules),
                                        cmocka_unit_test(test_context),          cmocka_unit_test(test_experts),
-                                       cmocka_unit_test(test_offload),          cmocka_unit_test(test_dispatch),
-                                       cmocka_unit_test(test_expert_bias),      cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_kept_messages),    cmocka_unit_test(test_offload),
+                                       cmocka_unit_test(test_dispatch),         cmocka_unit_test(test_expert_bias),
+                                       cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, open_h100, close_h100);
 }

@@ -461,6 +461,36 @@ static clv_machine *machine_with(const char *keys)
     return machine;
 }
 
+/* A step's whole memory tells what state takes: 16 bytes a parameter, where AdamW in bf16 takes 14. */
+static int64_t state_on(const char *keys)
+{
+    clv_error err = {0};
+    clv_machine *machine = machine_with(keys);
+    clv_mesh mesh;
+    clv_program *program;
+    clv_memory memory = {.size = sizeof memory};
+    char model[4096];
+    snprintf(model, sizeof model, "%s/data/configs/llama-3-8b.json", getenv("CLV_SOURCE_DIR"));
+    must(clv_mesh_parse(&mesh, "model=2", &err), &err);
+    const clv_plan_options how = {
+        .size = sizeof how, .model = model, .mesh = &mesh, .batch = 1, .seq = 8, .dtype = CLV_BF16};
+    must(clv_plan_compile(&program, &how, &err), &err);
+    must(clv_program_memory_on(program, machine, &memory, &err), &err);
+    assert_int_equal(memory.total,
+                     memory.parameters + memory.optimizer + memory.other_state + memory.region + memory.software);
+    clv_program_free(program);
+    clv_machine_free(machine);
+    return memory.parameters + memory.optimizer;
+}
+
+static void test_state_bytes(void **state)
+{
+    (void)state;
+    const int64_t plain = state_on(""), more = state_on(",\"state_bytes\":16");
+    assert_int_equal(plain % 14, 0);
+    assert_int_equal(more, plain / 14 * 16);
+}
+
 /* Activations, and gradients, of a training step in bf16 of a Llama layer M 64, F 256, 4 heads, on software with these
  * keys; 2 x 512 tokens, and as many a microbatch. */
 static void step_on(int64_t *activations, int64_t *gradients, double *seconds, const char *keys,
@@ -587,6 +617,7 @@ int main(void)
                                        cmocka_unit_test(test_cache_of_a_block),
                                        cmocka_unit_test(test_activation_formula),
                                        cmocka_unit_test(test_software),
+                                       cmocka_unit_test(test_state_bytes),
                                        cmocka_unit_test(test_kept_in_other_dtypes),
                                        cmocka_unit_test(test_alternate_matmuls),
                                        cmocka_unit_test(test_logits_and_scores)};

@@ -39,6 +39,14 @@
  *     "operand_bytes": 1,                      bytes an element of the operands of matmuls that are kept for the
  *                                              backward pass, in fp8; what other ops read, too, is kept for them beside
  *                                              it (optional: those of the dtype)
+ *     "state_bytes": 16,                       bytes of an updated parameter on a rank, with its optimizer's state, and
+ *                                              its gradient if the allocator keeps memory for that alone (optional:
+ *                                              this library's, 12 of f32 and 14 of 16 bits)
+ *     "gathered_weight_bytes": 1,              bytes an element of the weights that a stage keeps gathered (optional:
+ *                                              those of the dtype)
+ *     "stage_messages": "freed",               "kept": a stage has buffers for what comes in of every microbatch, and
+ *                                              keeps what goes out to the end of the step, where the last one joins
+ *                                              the logits, as torch.distributed.pipelining (optional: "freed")
  *     "selective": "cheap",                    "alternate": its selective recomputation recomputes every second matmul
  *                                              of a block, too, as torchtitan's checkpointing by op (optional: "cheap")
  *     "fragmentation": 0.03,                   unused memory of the allocator, relative to what is not state
@@ -76,7 +84,7 @@
  *                                              traffic_factor, overlap, instruction_s, memory_bytes_per_s, and
  *                                              by op: op_efficiency, op_traffic, ops; and collectives, logit_bytes,
  *                                              split_logit_bytes, score_bytes, gradient_bytes, operand_bytes,
- *                                              selective, dispatch, expert_bias_bytes, ring_efficiency, fragmentation,
+ *                                              state_bytes, gathered_weight_bytes, stage_messages, selective, dispatch, expert_bias_bytes, ring_efficiency, fragmentation,
  *                                              published, fitted
  *
  * A measurement is a list of [work, rate] by increasing work: flops and flops/s for matmuls and attention, bytes and

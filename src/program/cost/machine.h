@@ -58,6 +58,9 @@ struct clv_machine {
     double offload_bytes_per_s;           /* to the host's memory, and from it; 0: not known */
     bool recomputes_matmuls;              /* with selective recomputation: every second one of a block */
     double gradient_bytes, operand_bytes; /* of elements that the software keeps in another dtype; 0: in the same one */
+    double gathered_weight_bytes;         /* the same of weights that stay gathered */
+    double state_bytes;                   /* of a parameter that is updated, with its optimizer; 0: this library's */
+    bool keeps_messages; /* a stage has buffers for the messages of all microbatches, the last one joins their logits */
     int64_t published_runs;
     double published_error;
     clv_dtype published_dtype;

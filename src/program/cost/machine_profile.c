@@ -58,6 +58,7 @@ static const profile_key keys[] = {
     OTHER(collectives, true),
     OTHER(selective, true),
     OTHER(dispatch, true),
+    OTHER(stage_messages, true),
     OTHER(expert_bias_bytes, true),
     OTHER(ops, true),
     OTHER(ops_alone, false),
@@ -71,6 +72,8 @@ static const profile_key keys[] = {
     NUMBER(score_bytes, true, 0, 64, 0),
     NUMBER(gradient_bytes, true, 0, 8, 0),
     NUMBER(operand_bytes, true, 0, 8, 0),
+    NUMBER(gathered_weight_bytes, true, 0, 8, 0),
+    NUMBER(state_bytes, true, 0, 64, 0),
     NUMBER(fragmentation, true, 0, 1, 0),
     NUMBER(offload_bytes_per_s, false, 0, 1e15, 0),
 };
@@ -338,18 +341,21 @@ static clv_status read_choice(int *out, const json_t *document, const char *key,
 static const char *const overlaps[] = {"all", "network", "weights", "none"}, /* clv_machine_overlap */
     *const collectives[] = {"ranks", "root"};
 static const char *const selectives[] = {"cheap", "alternate"}, *const dispatches[] = {"tokens", "copies"};
+static const char *const messages[] = {"freed", "kept"};
 
 static clv_status read_choices(clv_machine *p, const json_t *document, const char *where, clv_error *err)
 {
-    int overlap, collective, selective, dispatch;
+    int overlap, collective, selective, dispatch, message;
     CLV_TRY(read_choice(&overlap, document, "overlap", overlaps, 4, where, err));
     CLV_TRY(read_choice(&collective, document, "collectives", collectives, 2, where, err));
     CLV_TRY(read_choice(&selective, document, "selective", selectives, 2, where, err));
     CLV_TRY(read_choice(&dispatch, document, "dispatch", dispatches, 2, where, err));
+    CLV_TRY(read_choice(&message, document, "stage_messages", messages, 2, where, err));
     p->overlap = (clv_machine_overlap)overlap;
     p->through_root = collective == 1;
     p->recomputes_matmuls = selective == 1;
     p->dispatches_copies = dispatch == 1;
+    p->keeps_messages = message == 1;
     return CLV_OK;
 }
 
@@ -597,13 +603,14 @@ clv_status clv_machine_write(const clv_machine *p, const char *path, clv_error *
     for (int d = 0; d < CLV_DTYPE_COUNT; d++)
         if (p->flops_per_s[d] != p->flops_per_s[CLV_F32] || d == CLV_F32)
             json_object_set_new(flops, clv_dtype_name((clv_dtype)d), json_real(p->flops_per_s[d]));
-    json_t *document = json_pack(
-        "{s:s, s:I, s:I, s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "name", p->name, "ranks_per_host",
-        (json_int_t)p->ranks_per_host, "hosts", (json_int_t)p->hosts, "flops_per_s", flops, "overlap",
-        overlaps[p->overlap], "collectives", collectives[p->through_root], "selective", selectives[p->recomputes_matmuls], "dispatch",
-        dispatches[p->dispatches_copies], "op_efficiency", factors_json(&p->op_efficiency), "op_traffic",
-        factors_json(&p->op_traffic), "host", link_json(&p->host, &p->host_share), "ops", rates_json(&p->rates_shared),
-        "ops_alone", rates_json(&p->rates_alone));
+    json_t *document =
+        json_pack("{s:s, s:I, s:I, s:o, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "name", p->name,
+                  "ranks_per_host", (json_int_t)p->ranks_per_host, "hosts", (json_int_t)p->hosts, "flops_per_s", flops,
+                  "overlap", overlaps[p->overlap], "collectives", collectives[p->through_root], "selective",
+                  selectives[p->recomputes_matmuls], "dispatch", dispatches[p->dispatches_copies], "stage_messages",
+                  messages[p->keeps_messages], "op_efficiency", factors_json(&p->op_efficiency), "op_traffic",
+                  factors_json(&p->op_traffic), "host", link_json(&p->host, &p->host_share), "ops",
+                  rates_json(&p->rates_shared), "ops_alone", rates_json(&p->rates_alone));
     clv_machine numbers = *p;
     for (int k = 0; document && k < KEYS; k++)
         if (keys[k].number && *number_of(&numbers, &keys[k]) != keys[k].otherwise)

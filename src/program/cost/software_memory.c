@@ -1,6 +1,6 @@
 /* software_memory.c - clv_program_memory_on: a rank's memory with what the machine's software holds beside the program:
- * copies of the logits in f32, attention scores, and the allocator's rounding and fragmentation; and with what it keeps
- * in another dtype (gradients, operands of matmuls) or recomputes (matmuls).
+ * copies of the logits in f32, attention scores, state, and the allocator's rounding and fragmentation; and with what it
+ * keeps in another dtype (gradients, operands of matmuls) or recomputes (matmuls).
  */
 #include <math.h>
 #include <stdlib.h>
@@ -146,6 +146,22 @@ static clv_status add_kept_values(clv_memory *memory, const clv_program *program
     return status;
 }
 
+/* ---- state ---- */
+
+/* What updated parameters take more than here, with AdamW's moments and f32 copy. */
+static void add_state(clv_memory *memory, const clv_program *program, const clv_machine *machine)
+{
+    for (int b = 0; machine->state_bytes > 0 && b < program->n_buffers; b++) {
+        const clv_buffer *buffer = &program->buffers[b];
+        const bool is_f32 = buffer->type.dtype == CLV_F32;
+        if (buffer->role != CLV_ROLE_PARAMETER || !buffer->updated || buffer->shares_with >= 0)
+            continue;
+        const double more = machine->state_bytes - (is_f32 ? sizeof(float) + 8 : 2 + 12);
+        memory->optimizer += llround(more * (double)local_elems(buffer));
+        memory->total += llround(more * (double)local_elems(buffer));
+    }
+}
+
 clv_status clv_program_memory_on(const clv_program *program, const clv_machine *machine, clv_memory *out,
                                  clv_error *err)
 {
@@ -154,6 +170,7 @@ clv_status clv_program_memory_on(const clv_program *program, const clv_machine *
     CLV_TRY(clv_require(program && out, __func__, "a program and out", err));
     CLV_TRY(clv_program_memory(program, &memory, err));
     CLV_TRY(add_kept_values(&memory, program, m, err));
+    add_state(&memory, program, m);
     memory.software =
         (int64_t)(logit_memory(program, m) + score_memory(program, m) + m->fragmentation * (double)memory.region);
     memory.total += memory.software;

@@ -423,6 +423,19 @@ static double gathered_weights(const estimate *e)
     return kept && ranks > 1 ? e->cost.layer_step.at[CLV_FIGURE_PARAMETERS] * ranks : 0;
 }
 
+/* What torch.distributed.pipelining keeps to the end of a step: of each microbatch a buffer for the activations that
+ * come in, one for the gradients, and what goes out; the last stage its logits, which it joins in the end. */
+static double kept_messages(const estimate *e, int64_t stage, double in_flight)
+{
+    const double m = (double)e->pipeline.microbatches, message = message_bytes(e);
+    const double parts = splits_sequence(&e->rules) ? 1 : (double)e->mesh.model; /* of the vocabulary, of a message */
+    if (!e->links.machine->keeps_messages || e->pipeline.stages == 1)
+        return 0;
+    if (is_last(e, stage))
+        return (m - in_flight + 2 * (double)e->model.vocab / (double)e->model.hidden / parts * m) * message;
+    return (stage == 0 ? 2 * m : 3 * m - in_flight) * message;
+}
+
 static clv_memory memory_of(const estimate *e, int64_t stage)
 {
     const clv_figures *layer = &e->cost.layer_step, *rest = &e->cost.rest_step, *head = &e->cost.head_step;
@@ -436,14 +449,16 @@ static clv_memory memory_of(const estimate *e, int64_t stage)
     const double gathered = fmax(layer->at[CLV_FIGURE_GATHERED] - weights, 0);
     const double kept = fmax(layer->at[CLV_FIGURE_REGION] - gradients - weights, 0); /* of a microbatch */
     const double held = e->how.offload_layers ? held_layers(e, layers) : layers * in_flight;
-    const double region = layers * (gradients + weights) + kept * held + rest->at[CLV_FIGURE_REGION] +
+    const double bytes = e->links.machine->gathered_weight_bytes, own = (double)clv_dtype_size(e->plan.dtype);
+    const double kept_weights = bytes > 0 ? weights * bytes / own : weights;
+    const double region = layers * (gradients + kept_weights) + kept * held + rest->at[CLV_FIGURE_REGION] +
                           (last ? fmax(head->at[CLV_FIGURE_REGION], 0) : 0);
     clv_memory m = {
         .size = sizeof m,
         .parameters = llround(layers * layer->at[CLV_FIGURE_PARAMETERS] + tables * head->at[CLV_FIGURE_PARAMETERS]),
         .optimizer = llround(layers * layer->at[CLV_FIGURE_OPTIMIZER] + tables * head->at[CLV_FIGURE_OPTIMIZER]),
         .gradients = llround(layers * gradients + tables * fmax(head->at[CLV_FIGURE_GRADIENTS], 0)),
-        .gathered = llround(layers * weights + fmin(gathered, kept) * held),
+        .gathered = llround(layers * kept_weights + fmin(gathered, kept) * held),
         .activations = llround(fmax(kept - gathered, 0) * held),
         .region = llround(region)};
     m.temporaries = m.region - m.gradients - m.gathered - m.activations;
@@ -451,7 +466,7 @@ static clv_memory memory_of(const estimate *e, int64_t stage)
         m.region -= m.temporaries;
         m.temporaries = 0;
     }
-    m.software = llround(e->links.machine->fragmentation * (double)m.region +
+    m.software = llround(e->links.machine->fragmentation * (double)m.region + kept_messages(e, stage, in_flight) +
                          (last ? rest->at[CLV_FIGURE_LOGITS] + head->at[CLV_FIGURE_LOGITS] : 0));
     m.total = m.parameters + m.optimizer + m.region + m.software;
     m.checkpoint_copy = m.parameters + m.optimizer;
