@@ -9,9 +9,9 @@
  * does gradients of weights where there is nothing else to do. A pass of a microbatch that has begun goes on; its
  * instructions keep their order.
  *
- * A stage with several runs of layers takes microbatches in groups of as many as there are stages: the group's first
- * run, then its second one, and back (interleaved: Narayanan et al. 2021, arXiv:2104.04473). Its unit of work is a run
- * of a microbatch.
+ * A stage with several runs of layers takes microbatches in groups of as many as there are stages, or a few more where
+ * these do not divide them: the group's first run, then its second one, and back (interleaved: Narayanan et al. 2021,
+ * arXiv:2104.04473). Its unit of work is a run of a microbatch.
  *
  * The order is that of beginning, which keeps all dependences, so all stages run parts of one list (verify_program.c):
  * no schedule deadlocks. Sums of gradients keep their order: results are equal bit for bit.
@@ -35,17 +35,25 @@ const char *clv_plan_schedule_name(clv_plan_schedule schedule)
 typedef struct pipeline_shape {
     clv_plan_schedule schedule;
     int64_t stages, runs, microbatches; /* runs of layers a stage: virtual stages */
+    int64_t groups;                     /* of microbatches; each has `stages` or more, if there are as many */
 } pipeline_shape;
+
+/* The number of microbatches in groups before this one. */
+static int64_t before_group(const pipeline_shape *p, int64_t group)
+{
+    return group * p->microbatches / p->groups;
+}
 
 /* How many units of work, a run of a microbatch each, a stage holds activations of at most:
  *   gpipe        all
  *   1f1b         those that later stages work on: p - s (Narayanan et al. 2019, PipeDream-flush)
- *   interleaved  2 (p - 1 - s) + (runs - 1) p + 1 (Megatron's warm-up)
- *   zero-bubble  as these until the stage begins a backward pass, from then on runs p, as stage 0 of 1f1b (ZB-H1: Qi et
- *                al. 2023, arXiv:2401.10241) */
+ *   interleaved  2 (p - 1 - s) + (runs - 1) g + 1, of groups of at most g (Megatron's warm-up)
+ *   zero-bubble  as these until the stage begins a backward pass, from then on (runs - 1) g + p, as stage 0 of 1f1b
+ *                (ZB-H1: Qi et al. 2023, arXiv:2401.10241) */
 static int64_t most_held(const pipeline_shape *p, int64_t stage, bool has_begun_backward)
 {
-    const int64_t all = p->microbatches * p->runs, earlier = (p->runs - 1) * p->stages, after = p->stages - 1 - stage;
+    const int64_t all = p->microbatches * p->runs, after = p->stages - 1 - stage;
+    const int64_t earlier = (p->runs - 1) * (p->microbatches - before_group(p, p->groups - 1)); /* the largest group */
     const bool zero_bubble = p->schedule == CLV_SCHEDULE_ZERO_BUBBLE;
     const int64_t most = p->schedule == CLV_SCHEDULE_GPIPE   ? all
                          : zero_bubble && has_begun_backward ? earlier + p->stages
@@ -65,8 +73,8 @@ typedef struct stage {
     double clock;
     int n_ready;
     int *ready;              /* [n] instructions whose predecessors have begun */
-    int *unfinished;         /* [units + 1] instructions of the backward pass that have not begun, by backward_unit */
-    int finished;            /* units before this one have ended here */
+    int *unfinished[2];      /* [units + 1] instructions of the forward and backward pass that have not begun */
+    int finished[2];         /* units before this one have ended here */
     int current;             /* the last instruction of a microbatch; -1: none */
     bool has_begun_backward; /* of what was received or computed here */
 } stage;
@@ -109,9 +117,9 @@ static bool is_backward(clv_pipeline_pass pass)
 
 /* ---- units: runs of microbatches ---- */
 
-static int group_of(const pipeline *p, int microbatch)
+static int64_t group_of(const pipeline *p, int microbatch)
 {
-    return microbatch > 0 ? (microbatch - 1) / p->n_stages : 0;
+    return microbatch > 0 ? (microbatch * p->shape.groups - 1) / p->shape.microbatches : 0;
 }
 
 /* The place of a run, from 0, among those that the stage takes of a group. */
@@ -122,40 +130,43 @@ static int run_of(const pipeline *p, const clv_pipeline_unit *of)
 }
 
 /* The place of an instruction's unit in the order in which a stage takes them, of its direction. */
-static int unit_of(const pipeline *p, const clv_pipeline_unit *of)
+static int64_t unit_of(const pipeline *p, const clv_pipeline_unit *of)
 {
-    const int group = group_of(p, of->microbatch), before = group * p->n_stages;
-    const int rest = (int)p->shape.microbatches - before, wide = rest < p->n_stages ? rest : p->n_stages;
-    return before * (int)p->shape.runs + run_of(p, of) * wide + of->microbatch - 1 - before;
+    const int64_t group = group_of(p, of->microbatch), before = before_group(&p->shape, group);
+    const int64_t wide = before_group(&p->shape, group + 1) - before;
+    return before * p->shape.runs + run_of(p, of) * wide + of->microbatch - 1 - before;
 }
 
 static void count_units(pipeline *p)
 {
     for (int i = 0; i < p->n; i++) {
         const clv_pipeline_unit *of = &p->nodes[i].of;
-        const bool counts = is_backward(of->pass) && !is_send(p, i);
-        for (int s = 0; counts && s < p->n_stages; s++)
+        const bool backward = is_backward(of->pass);
+        for (int s = 0; of->pass != CLV_PASS_OTHER && !is_send(p, i) && s < p->n_stages; s++)
             if (runs_on(p, i, s))
-                p->stages[s].unfinished[unit_of(p, of)]++;
-        p->any_backward = p->any_backward || counts;
+                p->stages[s].unfinished[backward][unit_of(p, of)]++;
+        p->any_backward = p->any_backward || backward;
     }
 }
 
-/* Units that end at once: those without a backward pass here. */
+/* Units that end at once: those without such a pass here. */
 static void skip_finished(const pipeline *p, stage *s)
 {
-    while (s->finished < p->shape.microbatches * p->shape.runs && s->unfinished[s->finished] == 0)
-        s->finished++;
+    for (int k = 0; k < 2; k++)
+        while (s->finished[k] < p->shape.microbatches * p->shape.runs && s->unfinished[k][s->finished[k]] == 0)
+            s->finished[k]++;
 }
 
 /* ---- choosing ---- */
 
+/* Forward passes are taken in the order of units: one that has to wait for a moment would else wait for a later unit. */
 static bool may_begin(const pipeline *p, int i, int s)
 {
     const clv_pipeline_unit *of = &p->nodes[i].of;
     const stage *on = &p->stages[s];
     return of->pass != CLV_PASS_FORWARD || !p->any_backward ||
-           unit_of(p, of) < on->finished + most_held(&p->shape, s, on->has_begun_backward);
+           (unit_of(p, of) <= on->finished[false] &&
+            unit_of(p, of) < on->finished[true] + most_held(&p->shape, s, on->has_begun_backward));
 }
 
 /* The rank of a pass in what a stage prefers; the least goes first. */
@@ -185,7 +196,7 @@ static bool goes_before(const pipeline *p, int i, int other, int s)
     const clv_pipeline_unit *a = &p->nodes[i].of, *b = &p->nodes[other].of;
     const bool on = goes_on(p, i, s), other_on = goes_on(p, other, s);
     const int x = preference(p, a->pass), y = preference(p, b->pass);
-    const int group = group_of(p, a->microbatch), other_group = group_of(p, b->microbatch);
+    const int64_t group = group_of(p, a->microbatch), other_group = group_of(p, b->microbatch);
     if (on != other_on)
         return on;
     if (x != y)
@@ -197,17 +208,15 @@ static bool goes_before(const pipeline *p, int i, int other, int s)
     return a->microbatch != b->microbatch ? a->microbatch < b->microbatch : i < other;
 }
 
-static double could_begin(const pipeline *p, int i)
+static double send_could_begin(const pipeline *p, int i)
 {
-    double at = p->nodes[i].ready;
-    if (is_send(p, i)) {
-        const flight *f = &p->flights[p->program->instructions[i].group];
-        return f->instruction >= 0 ? fmax(at, f->done) : at;
-    }
-    for (int s = 0; s < p->n_stages; s++)
-        if (runs_on(p, i, s))
-            at = fmax(at, p->stages[s].clock);
-    return at;
+    const flight *f = &p->flights[p->program->instructions[i].group];
+    return f->instruction >= 0 ? fmax(p->nodes[i].ready, f->done) : p->nodes[i].ready;
+}
+
+static double could_begin_on(const pipeline *p, int i, int s)
+{
+    return fmax(p->nodes[i].ready, p->stages[s].clock);
 }
 
 /* The instruction that a stage takes next; -1: none can run. limited: the stage holds no more than it may. */
@@ -218,7 +227,7 @@ static int choose_on(const pipeline *p, int s, bool limited)
     double at = 0;
     for (int k = 0; k < on->n_ready; k++) {
         const int i = on->ready[k];
-        const double begins = could_begin(p, i);
+        const double begins = could_begin_on(p, i, s);
         if (limited && !may_begin(p, i, s))
             continue;
         if (best < 0 || begins < at || (begins <= at && goes_before(p, i, best, s))) {
@@ -233,13 +242,18 @@ static int choose_on(const pipeline *p, int s, bool limited)
 static int choose(const pipeline *p, bool limited)
 {
     int best = -1;
+    double at = INFINITY;
     for (int k = 0; k < p->n_sends; k++)
-        if (best < 0 || could_begin(p, p->sends[k]) < could_begin(p, best))
+        if (send_could_begin(p, p->sends[k]) < at) {
             best = p->sends[k];
+            at = send_could_begin(p, best);
+        }
     for (int s = 0; s < p->n_stages; s++) {
         const int i = choose_on(p, s, limited);
-        if (i >= 0 && (best < 0 || could_begin(p, i) < could_begin(p, best)))
+        if (i >= 0 && could_begin_on(p, i, s) < at) {
             best = i;
+            at = could_begin_on(p, i, s);
+        }
     }
     return best;
 }
@@ -290,40 +304,47 @@ static void end_flights(pipeline *p, int i)
     }
 }
 
-/* Takes the stages' time. */
-static void occupy(pipeline *p, int i, double begins)
+/* Takes the time of each stage that runs it, which do not wait for each other; returns when the last one ends. */
+static double occupy(pipeline *p, int i)
 {
     const node *it = &p->nodes[i];
     const bool backward = is_backward(it->of.pass);
-    for (int s = 0; !is_send(p, i) && s < p->n_stages; s++) {
+    double done = it->ready;
+    for (int s = 0; s < p->n_stages; s++) {
         stage *on = &p->stages[s];
         if (!runs_on(p, i, s))
             continue;
-        if (backward)
-            on->unfinished[unit_of(p, &it->of)]--;
+        if (it->of.pass != CLV_PASS_OTHER)
+            on->unfinished[backward][unit_of(p, &it->of)]--;
         skip_finished(p, on);
-        on->clock = begins + it->seconds;
+        on->clock = could_begin_on(p, i, s) + it->seconds;
+        done = fmax(done, on->clock);
         on->current = it->of.microbatch > 0 ? i : on->current;
         on->has_begun_backward = on->has_begun_backward || backward;
         remove_from(on->ready, &on->n_ready, i);
     }
+    return done;
 }
 
 static void place(pipeline *p, int i)
 {
     const node *it = &p->nodes[i];
-    const double begins = could_begin(p, i), done = begins + it->seconds;
+    const double send_begins = is_send(p, i) ? send_could_begin(p, i) : 0; /* before its link's flight ends */
+    double done;
     end_flights(p, i);
     p->completes_at[i] = p->n_placed;
     p->order[p->n_placed++] = i;
-    occupy(p, i, begins);
     if (is_send(p, i)) {
+        done = send_begins + it->seconds;
         remove_from(p->sends, &p->n_sends, i);
         p->flights[p->program->instructions[i].group] = (flight){i, done};
+    } else {
+        done = occupy(p, i);
     }
     for (int k = 0; k < it->n_successors; k++) {
         node *next = &p->nodes[p->successors[it->first_successor + k]];
-        next->ready = fmax(next->ready, done);
+        if (is_send(p, i) || is_send(p, (int)(next - p->nodes))) /* else by the clocks of their stages */
+            next->ready = fmax(next->ready, done);
         if (--next->waits_for == 0)
             add_ready(p, (int)(next - p->nodes));
     }
@@ -347,15 +368,24 @@ static void run(pipeline *p)
 
 /* ---- the pass ---- */
 
-/* Adds an edge between neighbours of a stage's pass of a microbatch, which keep their order; *e has room for them.
- * last: [stages * passes * (microbatches + 1)]. */
+/* The number of sequences of instructions that keep their order: of each stage a unit's passes. */
+static size_t count_sequences(const pipeline *p)
+{
+    return (size_t)(p->n_stages * CLV_PIPELINE_PASSES * (p->shape.microbatches + 1) * p->shape.runs);
+}
+
+static size_t sequence_of(const pipeline *p, int s, const clv_pipeline_unit *of)
+{
+    const int64_t unit = of->microbatch * p->shape.runs + of->depth / p->n_stages;
+    return (size_t)((s * CLV_PIPELINE_PASSES + of->pass) * (p->shape.microbatches + 1) * p->shape.runs + unit);
+}
+
+/* Adds an edge between neighbours of a sequence; *e has room for them. last: [sequences]. */
 static void add_sequences(const pipeline *p, clv_instruction_edges *e, int *last)
 {
     for (int i = 0; i < p->n; i++)
         for (int s = 0; !is_send(p, i) && s < p->n_stages; s++) {
-            const node *it = &p->nodes[i];
-            int *before = &last[((size_t)s * CLV_PIPELINE_PASSES + it->of.pass) * ((size_t)p->shape.microbatches + 1) +
-                                (size_t)it->of.microbatch];
+            int *before = &last[sequence_of(p, s, &p->nodes[i].of)];
             if (!runs_on(p, i, s))
                 continue;
             if (*before > 0) {
@@ -402,9 +432,10 @@ static clv_status make_stages(pipeline *p, clv_arena *arena, clv_error *err)
     bool all = p->stages != NULL;
     for (int s = 0; all && s < p->n_stages; s++) {
         p->stages[s] = (stage){.ready = clv_arena_alloc(arena, n, sizeof(int)),
-                               .unfinished = clv_arena_alloc(arena, units, sizeof(int)),
+                               .unfinished = {clv_arena_alloc(arena, units, sizeof(int)),
+                                              clv_arena_alloc(arena, units, sizeof(int))},
                                .current = -1};
-        all = p->stages[s].ready && p->stages[s].unfinished;
+        all = p->stages[s].ready && p->stages[s].unfinished[0] && p->stages[s].unfinished[1];
     }
     return all ? CLV_OK : clv_fail_memory(err, "the stages of a schedule", n * sizeof(int));
 }
@@ -459,6 +490,7 @@ static clv_status find_units(pipeline *p, clv_plan_schedule schedule, const clv_
         depth = units[i].depth > depth ? units[i].depth : depth;
     }
     p->shape.runs = depth / p->n_stages + 1;
+    p->shape.groups = p->shape.microbatches > p->n_stages ? p->shape.microbatches / p->n_stages : 1;
     return CLV_OK;
 }
 
@@ -472,10 +504,9 @@ static clv_status schedule_pipeline(clv_program *program, clv_plan_schedule sche
     CLV_TRY(find_units(&p, schedule, &e, arena, err));
     CLV_TRY(make_room(&e, &p, arena, err));
     CLV_TRY(make_stages(&p, arena, err));
-    const size_t sequences = (size_t)p.n_stages * CLV_PIPELINE_PASSES * ((size_t)p.shape.microbatches + 1);
-    int *last = clv_arena_alloc(arena, sequences, sizeof *last);
+    int *last = clv_arena_alloc(arena, count_sequences(&p), sizeof *last);
     if (!last)
-        return clv_fail_memory(err, "a schedule", sequences * sizeof *last);
+        return clv_fail_memory(err, "a schedule", count_sequences(&p) * sizeof *last);
     count_units(&p);
     add_sequences(&p, &e, last);
     p.successors = clv_arena_alloc(arena, (size_t)e.n + 1, sizeof *p.successors);

@@ -3,7 +3,7 @@
  * The virtual stage of an instruction is its depth: the number of sends before it in the forward pass; in the backward
  * pass that of the activations which it reads, else of the cotangents, less the sends of these. So nobody states runs
  * of layers: an instruction at depth d is of run d / p, of p stages. What is computed from inputs alone has the depth
- * of what reads it first.
+ * of what reads it first. What adds to the gradients of earlier microbatches has the depth of what reads the sum.
  */
 #include "program/pipeline_units.h"
 
@@ -20,6 +20,7 @@ typedef struct unit_search {
     const clv_instruction_edges *edges; /* by `to`, ascending */
     bool *from_inputs;                  /* [n_instructions] it reads inputs and constants alone, or what does */
     bool *leads;                        /* [n_instructions] the stage before waits for what follows from it */
+    bool *adds;                         /* [n_instructions] it reads the gradient of an earlier microbatch */
     int *by_readers;                    /* [n_instructions] the depth of what reads it first */
 } unit_search;
 
@@ -141,6 +142,28 @@ static void take_from_readers(const unit_search *s, bool backward)
             s->units[i].depth = s->by_readers[i] > 0 ? s->by_readers[i] : 0;
 }
 
+/* A weight of several depths, as tied embeddings: the sum of earlier microbatches ends at the least of them, so what is
+ * added to it before would make this microbatch wait there. */
+static void take_from_sums(const unit_search *s)
+{
+    const clv_instruction_edges *e = s->edges;
+    for (int i = 0; i < s->program->n_instructions; i++) {
+        s->by_readers[i] = UNKNOWN;
+        s->adds[i] = false;
+    }
+    for (int k = 0; k < e->n; k++)
+        s->adds[e->to[k]] |= !is_within(s, k) && s->units[e->from[k]].microbatch > 0 && is_backward(s, e->from[k]) &&
+                             is_backward(s, e->to[k]) && !is_send(s, e->to[k]);
+    for (int k = e->n - 1; k >= 0; k--) {
+        const int from = e->from[k], to = e->to[k];
+        clv_pipeline_unit *it = &s->units[to];
+        if (s->adds[to] && s->by_readers[to] != UNKNOWN && s->by_readers[to] < it->depth)
+            it->depth = s->by_readers[to];
+        if (is_within(s, k) && s->by_readers[from] < it->depth)
+            s->by_readers[from] = it->depth;
+    }
+}
+
 /* ---- passes ---- */
 
 static void find_passes(const unit_search *s)
@@ -169,9 +192,10 @@ clv_status clv_find_pipeline_units(clv_pipeline_unit *units, const clv_program *
                            .edges = edges,
                            .from_inputs = clv_arena_alloc(arena, n, sizeof *s.from_inputs),
                            .leads = clv_arena_alloc(arena, n, sizeof *s.leads),
+                           .adds = clv_arena_alloc(arena, n, sizeof *s.adds),
                            .by_readers = clv_arena_alloc(arena, n, sizeof *s.by_readers)};
     bool *of_stage = clv_arena_alloc(arena, buffers, sizeof *of_stage);
-    if (!s.from_inputs || !s.leads || !s.by_readers || !of_stage)
+    if (!s.from_inputs || !s.leads || !s.adds || !s.by_readers || !of_stage)
         return clv_fail_memory(err, "a schedule", n * sizeof *s.by_readers);
     find_microbatches(&s);
     find_from_inputs(&s, of_stage);
@@ -179,6 +203,7 @@ clv_status clv_find_pipeline_units(clv_pipeline_unit *units, const clv_program *
     take_from_readers(&s, false);
     carry_backward(&s);
     take_from_readers(&s, true);
+    take_from_sums(&s);
     find_passes(&s);
     return CLV_OK;
 }

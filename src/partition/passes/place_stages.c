@@ -9,6 +9,8 @@
  *   - what is computed from inputs alone, or reads state, or gathers: those that read the result. So positions are made
  *     where they are used, a weight is gathered there, and a parameter on two stages (tied embeddings) is updated on
  *     both, by the one sum of its gradients
+ *   - a sum of gradients of a parameter on two stages: the first of them, where the backward pass ends. Elsewhere the
+ *     gradient of each microbatch would wait for that of the one before to come back
  *   - other rows: the stage of the largest operand, of equals the last. So a sum over all stages, such as the norm of
  *     gradients, goes once from stage to stage
  * State is on the stages that read it. Scalar outputs are made on every stage, as every process returns them.
@@ -82,9 +84,16 @@ static bool gathers(const stage_pass *m, const clv_sharding_row *row)
     return !row->op && elems_of(m, row->to) > elems_of(m, row->from);
 }
 
+/* Whether a row adds up gradients of a parameter. */
+static bool adds_gradients(const stage_pass *m, const clv_sharding_row *row)
+{
+    return row->op && row->op->backward && clv_op_is_sum(row->op) && m->table->sharded[row->out[0]].is_gradient;
+}
+
 static void place_row(const stage_pass *m, int r)
 {
     const clv_sharding_row *row = &m->rows[r];
+    const bool first = adds_gradients(m, row);
     origin from = FROM_INPUTS;
     bool reads_state = false;
     int home = 0, n_in, n_out;
@@ -97,12 +106,12 @@ static void place_row(const stage_pass *m, int r)
         from = m->origin[root] > from ? m->origin[root] : from;
         reads_state = reads_state || m->origin[root] == FROM_STATE;
         if (m->origin[root] == FROM_STAGE && bytes_of(m, in[i]) >= most) {
+            home = first && most >= 0 && home < m->home[root] ? home : m->home[root];
             most = bytes_of(m, in[i]);
-            home = m->home[root];
         }
     }
     m->place[r] = from == FROM_STAGE && !reads_state && !gathers(m, row) ? home : READERS;
-    if (row->op && row->op->stage > 0 && from != FROM_INPUTS) {
+    if (row->op && row->op->stage > 0 && from != FROM_INPUTS && !first) {
         from = FROM_STAGE;
         m->place[r] = home = row->op->stage - 1;
     }
