@@ -211,7 +211,7 @@ is planned. Figures of a profile that are fitted name the rows that they are fit
 | torchtitan's selective checkpointing: every second matmul again | `selective` | its source, counted |
 | operands kept in fp8, gradients in bf16 | `operand_bytes`, `gradient_bytes` | Megatron-Bridge's recipes, counted |
 | gradients' shards in f32 that no other stream can use | `state_bytes` | FSDP2's source, counted |
-| stages keep messages, and the last one the logits, of all microbatches | `stage_messages` | PyTorch's source, counted |
+| stages keep messages, the last one logits, of all microbatches | `stage_messages` | PyTorch's source, counted |
 | weights gathered in fp8 | `gathered_weight_bytes` | torchtitan's source |
 | activations in the host's memory | `--offload-layers` | Megatron-Bridge's recipes, counted |
 
@@ -251,8 +251,8 @@ FIGURES = """Rows that no tokens/s of a GPU describes
 ([bench/published_metrics.py](../bench/published_metrics.py)). The ratio is of speeds, of memory predicted over
 published. decode_step_ms is arithmetic of the source (its rooflines), the others are measured.
 """
-UNFITTED = """Rows of [unseen.json](../data/published/unseen.json), to which no figure is fitted: of Megatron-Bridge's pages
-those of half of the pairs of model, machine and dtype, by a hash of their names, that the other files lack; of
+UNFITTED = """Rows of [unseen.json](../data/published/unseen.json), to which no figure is fitted: of Megatron-Bridge's
+pages those of half of the triples of model, machine and dtype, by a hash of their names, that the other files lack; of
 llm-foundry's table of the A100 of 40 GB, whose figures are those of 80 GB, every sixth.
 """
 KNOWN = """Rows that are far off, and what is known of them:
@@ -269,9 +269,9 @@ KNOWN = """Rows that are far off, and what is known of them:
   models; by its source merges in f32 and messages that nothing hides are the smaller part of that, and what the rest is
   is not known. 8B with two ranks is the only row that is not slower so (0.87).
 - Llama 3.1 405B on 512 GPUs is planned with eight microbatches, as many as stages, which torchtitan takes unless told
-  otherwise; its page says only how many sequences a rank has. With sequences of 8,192 tokens, four a microbatch, it held
-  82.5 GiB, of which we find 74, and 75.3 with one of 32,768; with context over eight ranks 84.9. What those two hold
-  besides is not known.
+  otherwise; its page says only how many sequences a rank has. With sequences of 8,192 tokens, four a microbatch, it
+  held 82.5 GiB, of which we find 74, and 75.3 with one of 32,768; with context over eight ranks 84.9. What those two
+  hold besides is not known.
 - PaLM: attention and feed-forward of a block in parallel share their collectives, and attention splits the batch over
   all chips; both are planned in sequence, with a batch over four.
 - Qwen3 30B on H100 in 25.11 and 26.02.01 is planned as its recipes have it: the page repeats the layouts of 25.09 and
