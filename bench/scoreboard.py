@@ -264,7 +264,7 @@ KNOWN = """Rows that are far off, and what is known of them:
   attention in a CUDA graph (cuda_graph_scope of Megatron-Bridge v0.3.0 to v0.4.2), which the host starts at once. It is
   not priced: these rows are 0.83 to 0.95, and would be 0.89 to 1.01; GPT-OSS, which has it, too, would be further off.
 - MPT 30B on eight A100s with sequences of 8,192 tokens: 1.42. The same page measured 622 tokens/s a GPU in July 2023,
-  574 since; 4,096 tokens are as planned. It needs 74 of 80 GiB; what it does where little is left is not planned.
+  574 since. It needs 74 of 80 GiB; what a run does where little is left is not planned.
 - Context in torchtitan: attention to blocks of other ranks reaches two thirds of its rate to a rank's own, in both
   models; by its source merges in f32 and messages that nothing hides are the smaller part of that, and what the rest is
   is not known. 8B with two ranks is the only row that is not slower so (0.87).
