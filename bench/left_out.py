@@ -161,7 +161,7 @@ def main() -> None:
     parser.add_argument("--cleave", type=pathlib.Path, default=scoreboard.ROOT / "build" / "cleave")
     options = parser.parse_args()
     rows = [row for file in sorted((scoreboard.ROOT / "data" / "published").glob("*.json"))
-            for row in json.loads(file.read_text())]  # fmt: skip
+            if file.stem != scoreboard.UNSEEN for row in json.loads(file.read_text())]  # fmt: skip
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         scored = list(pool.map(lambda row: scoreboard.score(options.cleave, row, []), rows))
     print("\n".join(table(options.cleave, [s for s in scored if "ratio" in s])))

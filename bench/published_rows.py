@@ -89,19 +89,21 @@ MPT_GPUS = {'h100_80gb': 'h100-nvlink-ib', 'a100_80gb': 'a100-80gb', 'a100_40gb'
 
 def mpt(row):
     """llm-foundry: FSDP of blocks, the micro-batches of a GPU one after the other."""
-    if row['sharding'] != 'FULL_SHARD' or row['precision'] != 'amp_bf16':
-        raise NotPlanned(f"{row['sharding']} in {row['precision']}")
+    if row['precision'] != 'amp_bf16':
+        raise NotPlanned(row['precision'])
     return {'name': f"{row['model']} {row['gpu'].split('_')[0]} x{row['gpus']} seq {row['seq']}",
             'config': gpt(row['hidden'], row['layers'], row['heads'], row['vocab'], row['seq'], row['ffn']),
             'mesh': f"data={row['gpus']}", 'rules': 'fsdp', 'batch': row['global_batch'],
             'accumulate': row['accumulate'], 'seq': row['seq'], 'dtype': 'bf16', 'devices': row['gpus'],
             'recompute': recompute_of(row['recompute']), 'hardware': MPT_GPUS[row['gpu']],
-            'software': 'pytorch-flash1', 'tokens_per_s': row['tokens_per_s_per_gpu']}
+            'more': [] if row['sharding'] == 'FULL_SHARD' else KEEP, 'software': 'pytorch-flash1',
+            'tokens_per_s': row['tokens_per_s_per_gpu']}
 
 
 # torchtitan's checkpointing keeps what collectives scattered, and gathers it again; Megatron's SP does, too.
 REGATHER = ['--reshard-after-forward']
-# torchtitan's FSDP with stages: weights are gathered once a step (fsdp_reshard_after_forward "default": not with PP)
+# torchtitan's FSDP with stages: weights are gathered once a step (fsdp_reshard_after_forward "default": not with PP);
+# so they are by SHARD_GRAD_OP
 KEEP = ['--keep-gathered']
 
 
@@ -243,6 +245,8 @@ def common(row):
     qwen_h100 = name == 'Qwen3_30B_a3B' and 'H100' in hardware['name'] and '[25.11' in row['source']
     if qwen_h100: # the recipe's (v0.2.0); the page repeats the layout of 25.09, which dropped tokens at twice the speed
         vp = 12
+    if name == 'Qwen3_30B_a3B' and 'H100' in hardware['name'] and '[26.02.01' in row['source']:
+        ep, pp, vp = 16, 1, 1 # the recipe's (v0.3.1), as the page has it for 26.04; that of 26.02.01 repeats 26.02
     data = gpus // (tp * pp * cp)
     ep = min(ep, data)  # Megatron counts ranks of tp among those of ep, too
     global_batch = batch.get('global_') or batch['local'] * data
@@ -252,7 +256,8 @@ def common(row):
     fp8 = row['dtype'] is None or 'fp8' in row['dtype'].lower() or 'float8' in row['dtype'].lower()
     titan = 'torchtitan' in row['source']
     sharded = how.get('fsdp', 1) > 1
-    rules = ('fsdp+megatron-sp' if sharded else 'zero1+megatron-sp') if tp > 1 else 'fsdp' if sharded else 'zero1'
+    alone = 'megatron-sp' if data == 1 else 'zero1+megatron-sp'
+    rules = ('fsdp+megatron-sp' if sharded else alone) if tp > 1 else 'fsdp' if sharded else 'zero1'
     profile = hardware_of(hardware['name'])
     degrees = ''.join(f' {axis} {n}' for axis, n in (('pp', pp), ('cp', cp), ('ep', ep), ('tp', tp)) if n > 1)
     return {**({'profile': {'dispatch': 'copies'}} if ep > 1 and dispatches_copies(row) else {}),

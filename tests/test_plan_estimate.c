@@ -286,7 +286,8 @@ static void test_context(void **state)
     assert_float_equal((double)parts.memory.optimizer / (double)whole.memory.optimizer, 0.5, 0.01);
 }
 
-/* Buffers of eight microbatches, of 256 x 512 elements in bf16, and logits (32 times as wide) twice; gathered weights in fp8 are half. */
+/* Buffers of eight microbatches, of 256 x 512 elements in bf16, and logits (32 times as wide) twice; gathered weights
+ * in fp8 are half. */
 static void test_kept_messages(void **state)
 {
     (void)state;

@@ -84,8 +84,9 @@
  *                                              traffic_factor, overlap, instruction_s, memory_bytes_per_s, and
  *                                              by op: op_efficiency, op_traffic, ops; and collectives, logit_bytes,
  *                                              split_logit_bytes, score_bytes, gradient_bytes, operand_bytes,
- *                                              state_bytes, gathered_weight_bytes, stage_messages, selective, dispatch, expert_bias_bytes, ring_efficiency, fragmentation,
- *                                              published, fitted
+ *                                              state_bytes, gathered_weight_bytes, stage_messages, selective,
+ *                                              dispatch, expert_bias_bytes, ring_efficiency, fragmentation, published,
+ *                                              fitted
  *
  * A measurement is a list of [work, rate] by increasing work: flops and flops/s for matmuls and attention, bytes and
  * bytes/s for other ops (memory traffic) and for collectives (received). Rates and shares are interpolated over the

@@ -1,6 +1,6 @@
 /* software_memory.c - clv_program_memory_on: a rank's memory with what the machine's software holds beside the program:
- * copies of the logits in f32, attention scores, state, and the allocator's rounding and fragmentation; and with what it
- * keeps in another dtype (gradients, operands of matmuls) or recomputes (matmuls).
+ * copies of the logits in f32, attention scores, state, and the allocator's rounding and fragmentation; and with what
+ * it keeps in another dtype (gradients, operands of matmuls) or recomputes (matmuls).
  */
 #include <math.h>
 #include <stdlib.h>
