@@ -29,7 +29,7 @@ typedef struct found {
     uint32_t queries, keys;         /* bits of the dimensions that q, and k and v have */
     int groups;                     /* the dimension that q has beside the queries; -1: none */
     side q, k, v, out;
-    int softmax;
+    int softmax, weights;           /* weights: the softmax, or it with 0 where the mask hides */
     int masks[MOST_MASKS], n_masks; /* conditions under which scores count */
     double hidden;                  /* the score of those that do not */
     bool causal;
@@ -406,6 +406,7 @@ static bool find_forward(const rewriter *rw, found *f, rewrite *parts, const clv
     side a, b;
     int p = strip(rw, op->in[at]), zeros = 0;
     double number;
+    const int weights = p;
     const clv_op *softmax = rewriter_op(rw, p);
     if (rewriter_is(softmax, &clv_op_where) && rewriter_number(rw, softmax->in[2], &number) && number == 0) {
         rewriter_part(parts, p);
@@ -413,7 +414,7 @@ static bool find_forward(const rewriter *rw, found *f, rewrite *parts, const clv
         p = strip(rw, softmax->in[1]);
         softmax = rewriter_op(rw, p);
     }
-    *f = (found){.softmax = p};
+    *f = (found){.softmax = p, .weights = weights};
     rewriter_part(parts, p);
     if (!rewriter_is(softmax, &clv_op_softmax) || !find_sizes(rw, f, p))
         return false;
@@ -793,7 +794,8 @@ static bool find_at(rewriter *rw, const clv_op *op, int at)
         return false;
     const clv_op *reader = NULL;
     bool back = find_gradient(rw, &f, &g, &parts, op);
-    bool alone = readers_of(rw, f.softmax, &reader, 1) == 1 && reader == op;
+    bool alone = readers_of(rw, f.weights, &reader, 1) == 1 && reader == op &&
+                 (f.weights == f.softmax || readers_of(rw, f.softmax, &reader, 1) == 1);
     const clv_op *product = op;
     rewrite *to = rewriter_begin(rw, "attention", product);
     if (!to)
