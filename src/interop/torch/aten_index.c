@@ -176,7 +176,7 @@ static clv_status index_vectors(clv_value *out, clv_index_dims *dims, importer *
     return CLV_OK;
 }
 
-/* Whether index i counts along a dimension of its own, which follows those of the ones before: all elements in order. */
+/* Whether index i counts along a dimension of its own, behind those of the ones before: all elements in order. */
 static bool counts(const indices *at, int i, int64_t size, int *last)
 {
     const imported *x = at->of[i];
