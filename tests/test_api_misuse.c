@@ -288,6 +288,7 @@ static void test_builders(void **state)
     FAILS_GRAPH(clv_pad(graph, x, shape, NULL));
     FAILS_GRAPH(clv_concat(graph, NULL, 2, 0));
     FAILS_GRAPH(clv_rope(graph, x, CLV_NONE, NULL));
+    FAILS_GRAPH(clv_rotate(graph, x, CLV_NONE, CLV_NONE, false));
     FAILS_GRAPH(clv_graph_axis_rules(graph, "no such"));
     clv_named_layout(graph, NULL, 2, NULL);
     clv_residual_layout(graph, NULL, 2);
@@ -356,6 +357,7 @@ static void test_builders_without_a_graph(void **state)
     NO_VALUE(clv_layer_norm(NULL, x, x, x, 1e-5));
     NO_VALUE(clv_attention(NULL, x, x, &attention));
     NO_VALUE(clv_rope(NULL, x, CLV_NONE, &rope));
+    NO_VALUE(clv_rotate(NULL, x, x, x, false));
     NO_VALUE(clv_cache_update(NULL, x, x, x));
     NO_VALUE(clv_softmax(NULL, x));
     NO_VALUE(clv_cross_entropy(NULL, x, x, -1));

@@ -98,6 +98,32 @@ static void test_values(void **state)
         }
 }
 
+/* Patterns of transformers' models: places, forward and backward. */
+static void test_patterns(void **state)
+{
+    static const struct {
+        const char *program, *pattern;
+        int forward, backward;
+    } rows[] = {{"llama", "rope", 4, 0},
+                {"llama_core", "silu", 2, 0},
+                {"llama_joint", "rope", 4, 4},
+                {"bert", "attention", 1, 0}}; /* padding that is data */
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        clv_import *program = must_read(rows[r].program);
+        clv_graph *graph = must_graph("model=2");
+        clv_import_pattern_info p = {.size = sizeof p};
+        int found[2] = {0};
+        must(clv_import_stablehlo(graph, program, NULL, NULL), NULL);
+        for (int i = 0; clv_import_pattern(program, i, &p, NULL) == CLV_OK && p.name; i++)
+            if (strcmp(p.name, rows[r].pattern) == 0)
+                found[p.gradient] += p.recognised;
+        assert_int_equal(found[0], rows[r].forward);
+        assert_int_equal(found[1], rows[r].backward);
+        clv_graph_free(graph);
+        clv_import_free(program);
+    }
+}
+
 /* An id or a label that PyTorch refuses is an error that says which, on a mesh, too, where rows are split. */
 static void refuse_index(const char *name, const char *mesh, const char *input, int64_t index)
 {
@@ -401,10 +427,15 @@ static void test_names(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values),        cmocka_unit_test(test_index_out_of_range),
-                                       cmocka_unit_test(test_refused_nodes), cmocka_unit_test(test_refused_programs),
-                                       cmocka_unit_test(test_damaged),       cmocka_unit_test(test_listing),
-                                       cmocka_unit_test(test_layouts),       cmocka_unit_test(test_gradients_of),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values),
+                                       cmocka_unit_test(test_patterns),
+                                       cmocka_unit_test(test_index_out_of_range),
+                                       cmocka_unit_test(test_refused_nodes),
+                                       cmocka_unit_test(test_refused_programs),
+                                       cmocka_unit_test(test_damaged),
+                                       cmocka_unit_test(test_listing),
+                                       cmocka_unit_test(test_layouts),
+                                       cmocka_unit_test(test_gradients_of),
                                        cmocka_unit_test(test_names)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -406,6 +406,26 @@ static void adamw_refuses(void **state)
     assert_refused(graph, CLV_ESHAPE, "the gradient is f32[4] and the parameter is f32[3]");
 }
 
+static void rotate_gradients(void **state)
+{
+    for (int k = 0; k < 4; k++) { /* tables of pairs, or of elements; halves, or neighbours */
+        clv_graph *graph = new_graph();
+        const int64_t width = k % 2 ? 6 : 3;
+        clv_value in[] = {input(graph, "x", CLV_F64, DIMS(2, 3, 2, 6)),
+                          input(graph, "cos", CLV_F64, DIMS(1, 3, 1, width)),
+                          input(graph, "sin", CLV_F64, DIMS(1, 3, 1, width))};
+        assert_true(check_gradient(graph, clv_rotate(graph, in[0], in[1], in[2], k / 2), in, 3, NULL, NULL) > 0);
+    }
+    clv_graph *graph = new_graph();
+    clv_value x = input(graph, "x", CLV_F32, DIMS(2, 3, 6)), table = input(graph, "table", CLV_F32, DIMS(2, 2, 3));
+    clv_rotate(graph, x, table, table, false);
+    assert_refused(graph, CLV_ESHAPE, "cos is f32[2,2,3] and sin is f32[2,2,3] beside x of f32[2,3,6]");
+    graph = new_graph();
+    x = input(graph, "x", CLV_F32, DIMS(2, 5));
+    clv_rotate(graph, x, x, x, false);
+    assert_refused(graph, CLV_ESHAPE, "x is f32[2,5]; a last dimension that is even");
+}
+
 /* ---- gradients in every dtype ---- */
 
 /* One op of x [2,3,2,6] -> y, and its other operands. */
@@ -514,6 +534,7 @@ int main(void)
         cmocka_unit_test(adamw_values),
         cmocka_unit_test(adamw_rounds),
         cmocka_unit_test(adamw_refuses),
+        cmocka_unit_test(rotate_gradients),
         cmocka_unit_test(gradients_in_every_dtype),
         cmocka_unit_test(empty_shapes),
     };

@@ -440,9 +440,22 @@ static bool holds(const importer *im, const imported *made)
     return !clv_valid(made->value) || fits;
 }
 
+static bool all_same(const imported *x)
+{
+    const size_t size = clv_dtype_size(x->type.dtype);
+    const int64_t n = clv_type_elems(&x->type);
+    const char *data = x->known->data;
+    for (int64_t i = 1; i < n; i++)
+        if (memcmp(data, data + (size_t)i * size, size) != 0)
+            return false;
+    return n > 0;
+}
+
 /* What was computed may become state. */
 static clv_status keep_known(importer *im, const mlir_op *op, const imported *made, clv_error *err)
 {
+    if (im->module->archive) /* a mask that hides nothing */
+        made->known->splat = made->known->splat || all_same(made);
     if (made->known->splat)
         return CLV_OK;
     made->known->id = op->first_result;

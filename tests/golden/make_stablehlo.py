@@ -373,7 +373,7 @@ def rope_like():
         a, b = split_halves(x)
         other = split_halves(y)[1]
         sign = jnp.concatenate([a * cos + b * sin, b * cos + a * sin], -1)
-        factor = jnp.concatenate([a * cos - 2 * b * sin, b * cos + a * sin], -1)
+        factor = jnp.concatenate([a * cos - 1.5 * b * sin, b * cos + a * sin], -1)
         flipped = jnp.concatenate([a * cos - b * sin, b * cos[..., ::-1] + a * sin], -1)
         dimension = jnp.concatenate([a * cos - b * sin, b * cos + a * sin], 2)
         tensor = jnp.concatenate([a * cos - b * sin, other * cos + a * sin], -1)

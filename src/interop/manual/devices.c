@@ -328,8 +328,8 @@ static void follow_division(const importer *im, const mlir_op *op, const importe
 }
 
 /* Axes whose devices have parts of a tensor that is multiplied by 1/n, n being the number of its elements, or of its
- * rows: the gradient of the mean of each device's part. Not if n may also be the number of devices, or count what all of
- * them have. */
+ * rows: the gradient of the mean of each device's part. Not if n may also be the number of devices, or count what all
+ * of them have. */
 static uint32_t scaled_as_mean(const importer *im, const mlir_op *op, const imported *in)
 {
     double real;

@@ -10,12 +10,12 @@
  * Dimensions are counted in the scores, without those of 1: batch and heads, which all of q, k and v have, groups of
  * heads that q alone has, queries, keys; and HEAD_DIM.
  */
-#include "interop/patterns/band.h"
+#include "interop/patterns/attention_mask.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { MOST_DIMS = CLV_MAX_RANK, HEAD_DIM = CLV_MAX_RANK, MOST_MASKS = 2, MOST_DEPTH = 16 };
+enum { MOST_DIMS = CLV_MAX_RANK, HEAD_DIM = CLV_MAX_RANK };
 
 /* A tensor of a product: which dimensions it has, in order. */
 typedef struct side {
@@ -29,13 +29,8 @@ typedef struct found {
     uint32_t queries, keys;         /* bits of the dimensions that q, and k and v have */
     int groups;                     /* the dimension that q has beside the queries; -1: none */
     side q, k, v, out;
-    int softmax;
-    int masks[MOST_MASKS], n_masks; /* conditions under which scores count */
-    double hidden;                  /* the score of those that do not */
-    bool causal;
-    int64_t window;      /* of keys that a query sees; 0: all */
-    int padding;         /* the keys that all queries of a batch see: bool, of these dimensions; 0: all */
-    int padding_dims[2]; /* batch, keys; -1: it has none */
+    int softmax, weights; /* weights: the softmax, or it with 0 where the mask hides */
+    attention_mask mask;
     double scale;
 } found;
 
@@ -165,144 +160,6 @@ static int operand_of(const rewriter *rw, const clv_op *op, int value)
     return -1;
 }
 
-/* ---- masks ---- */
-
-/* Dimensions of scores, counted from behind, of each of those that are not 1. */
-typedef struct dims_from_behind {
-    int n, at[MOST_DIMS];
-} dims_from_behind;
-
-static dims_from_behind count_from_behind(const clv_type *t, const places *at)
-{
-    int dense[CLV_MAX_RANK], n = 0;
-    dims_from_behind out = {.n = at->n};
-    for (int d = 0; d < t->rank; d++)
-        if (t->shape[d] != 1)
-            dense[n++] = t->rank - 1 - d;
-    if (n != at->n)
-        out.n = 0;
-    for (int i = 0; i < out.n; i++)
-        out.at[i] = dense[at->at[i]];
-    return out;
-}
-
-/* Whether a condition holds where the query's index is at least the key's and less than `window` more (0: any number
- * more). */
-static bool is_causal(int64_t *window, const rewriter *rw, int condition, const dims_from_behind *behind, int64_t keys)
-{
-    band seen;
-    if (behind->at[behind->n - 2] < 0 || behind->at[behind->n - 1] < 0 ||
-        !band_read(&seen, rw, condition, behind->at[behind->n - 2], behind->at[behind->n - 1]) || seen.low != 0 ||
-        seen.high < 0)
-        return false;
-    *window = seen.high < (double)keys ? (int64_t)seen.high + 1 : 0;
-    return true;
-}
-
-/* Whether a condition depends on the key, and perhaps on one dimension before heads, alone: padding. */
-static bool is_padding(found *f, const rewriter *rw, int condition, const dims_from_behind *behind)
-{
-    const int value = rewriter_at(rw, condition);
-    int dims[2] = {-1, -1};
-    const clv_type t = rewriter_type(rw, value);
-    for (int d = 0; d < t.rank; d++) {
-        int dim = -1;
-        for (int i = 0; i < behind->n; i++)
-            dim = behind->at[i] == t.rank - 1 - d ? i : dim;
-        if (t.shape[d] == 1)
-            continue;
-        if (dim == behind->n - 1 && dims[1] < 0)
-            dims[1] = dim;
-        else if (dim >= 0 && dim < behind->n - 2 && dims[0] < 0 && dims[1] < 0)
-            dims[0] = dim;
-        else
-            return false;
-    }
-    if (dims[1] < 0 || f->padding)
-        return false;
-    f->padding = value;
-    memcpy(f->padding_dims, dims, sizeof dims);
-    return true;
-}
-
-/* The same dimensions of what is reshaped by dimensions of 1 alone; -1: one that it repeats. */
-static dims_from_behind before_reshape(const dims_from_behind *behind, const clv_type *to, const clv_type *from)
-{
-    dims_from_behind out = {.n = behind->n};
-    for (int i = 0; i < behind->n; i++) {
-        int passed = 0, at = behind->at[i];
-        out.at[i] = -1;
-        if (at < 0 || at >= to->rank || to->shape[to->rank - 1 - at] == 1)
-            continue;
-        for (int d = 0; d < at; d++)
-            passed += to->shape[to->rank - 1 - d] != 1;
-        for (int d = 0; d < from->rank && out.at[i] < 0; d++)
-            if (from->shape[from->rank - 1 - d] != 1 && passed-- == 0)
-                out.at[i] = d;
-    }
-    return out;
-}
-
-static dims_from_behind before_transpose(const dims_from_behind *behind, const clv_op *op, int rank)
-{
-    dims_from_behind out = {.n = behind->n};
-    for (int i = 0; i < behind->n; i++) {
-        const int at = behind->at[i];
-        out.at[i] = at < 0 || at >= rank ? -1 : rank - 1 - (int)rewriter_int(op, "order", rank - 1 - at);
-    }
-    return out;
-}
-
-/* Reads a condition: causal, padding, or both. */
-static bool read_mask(found *f, const rewriter *rw, int condition, const dims_from_behind *behind, int depth)
-{
-    const clv_op *op = rewriter_op(rw, condition);
-    double number;
-    if (rewriter_number(rw, condition, &number))
-        return number == 1;
-    if (!f->causal && is_causal(&f->window, rw, condition, behind, f->size[behind->n - 1]))
-        return f->causal = true;
-    if (depth == MOST_DEPTH)
-        return false;
-    if (rewriter_is(op, &clv_op_pointwise) && rewriter_int(op, "kind", 0) == CLV_AND)
-        return read_mask(f, rw, op->in[0], behind, depth + 1) && read_mask(f, rw, op->in[1], behind, depth + 1);
-    if (rewriter_is(op, &clv_op_broadcast))
-        return read_mask(f, rw, op->in[0], behind, depth + 1);
-    if (rewriter_is(op, &clv_op_transpose)) {
-        const dims_from_behind before = before_transpose(behind, op, rewriter_type(rw, condition).rank);
-        return read_mask(f, rw, op->in[0], &before, depth + 1);
-    }
-    const clv_type to = rewriter_type(rw, condition), from = op && op->n_in ? rewriter_type(rw, op->in[0]) : to;
-    if (rewriter_is(op, &clv_op_reshape) && rewriter_same_but_ones(&to, &from)) {
-        const dims_from_behind before = before_reshape(behind, &to, &from);
-        return read_mask(f, rw, op->in[0], &before, depth + 1);
-    }
-    return is_padding(f, rw, condition, behind);
-}
-
-/* Scores that count under a condition: else they are one large negative number. */
-static bool is_masked(found *f, const rewriter *rw, const clv_op *op, const clv_type *t, const places *at)
-{
-    double hidden;
-    const dims_from_behind behind = count_from_behind(t, at);
-    if (!rewriter_is(op, &clv_op_where) || f->n_masks == MOST_MASKS || behind.n < 2 ||
-        !rewriter_number(rw, op->in[2], &hidden) || hidden > -1e9 || (f->n_masks && hidden != f->hidden) ||
-        !read_mask(f, rw, op->in[0], &behind, 0))
-        return false;
-    f->hidden = hidden;
-    f->masks[f->n_masks++] = op->in[0];
-    return true;
-}
-
-/* Which mask of the forward pass a condition is; -1: none. */
-static int find_mask(const rewriter *rw, const found *f, int condition)
-{
-    for (int i = 0; i < f->n_masks; i++)
-        if (rewriter_same(rw, f->masks[i], condition))
-            return i;
-    return -1;
-}
-
 /* ---- forward ---- */
 
 /* x times a number, or by one; the number and x. */
@@ -328,7 +185,7 @@ static const clv_op *find_scores(const rewriter *rw, found *f, rewrite *parts, i
         const clv_op *op = rewriter_op(rw, value);
         rewriter_part(parts, value);
         clv_type t = rewriter_type(rw, value);
-        if (is_masked(f, rw, op, &t, at))
+        if (attention_mask_read(&f->mask, rw, op, &t, at->at, at->n))
             value = op->in[1];
         else if (rewriter_is(op, &clv_op_transpose)) {
             follow_transpose(rw, op, at, true);
@@ -397,7 +254,8 @@ static bool padding_fits(const found *f)
 {
     int batch, heads;
     find_shared(f, &batch, &heads);
-    return !f->padding || ((f->padding_dims[0] < 0 || f->padding_dims[0] == batch) && f->window == 0);
+    return !f->mask.padding ||
+           ((f->mask.padding_dims[0] < 0 || f->mask.padding_dims[0] == batch) && f->mask.window == 0);
 }
 
 /* The product of a softmax and v. */
@@ -406,6 +264,7 @@ static bool find_forward(const rewriter *rw, found *f, rewrite *parts, const clv
     side a, b;
     int p = strip(rw, op->in[at]), zeros = 0;
     double number;
+    const int weights = p;
     const clv_op *softmax = rewriter_op(rw, p);
     if (rewriter_is(softmax, &clv_op_where) && rewriter_number(rw, softmax->in[2], &number) && number == 0) {
         rewriter_part(parts, p);
@@ -413,7 +272,7 @@ static bool find_forward(const rewriter *rw, found *f, rewrite *parts, const clv
         p = strip(rw, softmax->in[1]);
         softmax = rewriter_op(rw, p);
     }
-    *f = (found){.softmax = p};
+    *f = (found){.softmax = p, .weights = weights};
     rewriter_part(parts, p);
     if (!rewriter_is(softmax, &clv_op_softmax) || !find_sizes(rw, f, p))
         return false;
@@ -423,7 +282,7 @@ static bool find_forward(const rewriter *rw, found *f, rewrite *parts, const clv
     const clv_op *scores = find_scores(rw, f, parts, softmax->in[0], &in_scores);
     if (!scores || !read_product(rw, scores, 2, &in_scores, &a, &b) || !find_dims(f, &a, &b))
         return false;
-    if (zeros && (f->n_masks != 1 || !isinf(f->hidden) || find_mask(rw, f, zeros) < 0))
+    if (zeros && (f->mask.n != 1 || !isinf(f->mask.hidden) || attention_mask_find(rw, &f->mask, zeros) < 0))
         return false; /* rows that see no key are 0, as PyTorch has it */
     clv_type q = rewriter_type(rw, f->q.value);
     for (int d = 0, i = 0; d < q.rank; d++)
@@ -437,7 +296,7 @@ static bool find_forward(const rewriter *rw, found *f, rewrite *parts, const clv
     clv_dtype inside = dtype == CLV_F64 ? CLV_F64 : CLV_F32;
     bool square = f->size[f->scores_dims - 1] == f->size[f->scores_dims - 2];
     return bits(&f->v) == f->keys && bits(&f->out) == f->queries && same_size(rw, f, &f->v) &&
-           same_size(rw, f, &f->out) && rewriter_type(rw, p).dtype == inside && (!f->causal || square) &&
+           same_size(rw, f, &f->out) && rewriter_type(rw, p).dtype == inside && (!f->mask.causal || square) &&
            f->size[HEAD_DIM] <= 512 && padding_fits(f);
 }
 
@@ -590,7 +449,7 @@ static bool find_dq_dk(const rewriter *rw, const found *f, gradient *g, rewrite 
     for (int step = 0; (n = readers_of(rw, value, readers, 3)) == 1 && step < 16; step++) {
         rewriter_part(parts, value);
         if (rewriter_is(readers[0], &clv_op_where) && rewriter_number(rw, readers[0]->in[2], &zero) && zero == 0 &&
-            (which = find_mask(rw, f, readers[0]->in[0])) >= 0 && !(masked >> which & 1))
+            (which = attention_mask_find(rw, &f->mask, readers[0]->in[0])) >= 0 && !(masked >> which & 1))
             masked |= 1 << which;
         else if (is_scaled(rw, readers[0], &factor, &x))
             scale *= factor;
@@ -602,7 +461,7 @@ static bool find_dq_dk(const rewriter *rw, const found *f, gradient *g, rewrite 
     }
     rewriter_part(parts, value);
     int stripped = strip(rw, value);
-    bool all = n == 2 && masked == (1 << f->n_masks) - 1 && fabs(scale - f->scale) <= 1e-6 * fabs(scale);
+    bool all = n == 2 && masked == (1 << f->mask.n) - 1 && fabs(scale - f->scale) <= 1e-6 * fabs(scale);
     for (int i = 0; all && i < 2; i++) {
         side other, result;
         int at = rewriter_is(readers[i], &clv_op_dot_general) ? operand_of(rw, readers[i], stripped) : -1;
@@ -706,64 +565,27 @@ static void replace_half(rewriter *rw, rewrite *to, const found *f, const side *
     rewriter_replace(rw, to, summed, half);
 }
 
-/* The mask of padding, [B,Sk]. */
-static clv_value padding_of(rewriter *rw, const found *f)
-{
-    if (!f->padding)
-        return CLV_NONE;
-    int order[5];
-    order_of(f, true, order);
-    const int64_t batch = size_of(f, order[0]), keys = size_of(f, order[1]);
-    clv_value mask =
-        clv_reshape(rw->graph, (clv_value){f->padding}, 2, (int64_t[]){f->padding_dims[0] < 0 ? 1 : batch, keys});
-    return f->padding_dims[0] < 0 && batch > 1 ? clv_broadcast(rw->graph, mask, (int64_t[]){batch, keys}) : mask;
-}
-
-/* Rows that see a key, [B,S or 1,1,1]; others have the mean of all values, as their scores are all the same. Attention
- * gives 0 there, which is right where hidden scores are -inf. CLV_NONE: all see one, or it is right. */
+/* Rows that see a key (attention_mask_rows). */
 static clv_value rows_that_see(rewriter *rw, const found *f)
 {
-    if (!f->padding || isinf(f->hidden))
-        return CLV_NONE;
-    clv_graph *g = rw->graph;
-    clv_value mask = clv_cast(g, padding_of(rw, f), CLV_U8);
-    clv_value seen =
-        f->causal ? clv_cumulative(g, CLV_FOLD_MAX, mask, 1, false) : clv_fold(g, CLV_FOLD_MAX, mask, (int[]){1}, 1);
-    const clv_type t = clv_graph_type(g, seen);
-    return clv_reshape(g, clv_cast(g, seen, CLV_BOOL), 4, (int64_t[]){t.shape[0], f->causal ? t.shape[1] : 1, 1, 1});
-}
-
-/* The result [B,Sq,H,D], with the mean of values v [B,Sk,K,D] in rows that see no key. */
-static clv_value with_means(rewriter *rw, clv_value seen, clv_value out, clv_value v)
-{
-    clv_graph *g = rw->graph;
-    const clv_type o = clv_graph_type(g, out), t = clv_graph_type(g, v);
-    const int64_t groups = o.shape[2] / t.shape[2];
-    clv_value mean = clv_reduce(g, CLV_MEAN, v, (int[]){1}, 1, true); /* [B,1,K,D] */
-    mean = clv_reshape(g, mean, 5, (int64_t[]){t.shape[0], 1, t.shape[2], 1, t.shape[3]});
-    mean = clv_broadcast(g, mean, (int64_t[]){t.shape[0], 1, t.shape[2], groups, t.shape[3]});
-    return clv_where(g, seen, out, clv_reshape(g, mean, 4, (int64_t[]){t.shape[0], 1, o.shape[2], t.shape[3]}));
-}
-
-/* What such rows add to the gradient of values [B,Sk,K,D]. */
-static clv_value gradient_of_means(rewriter *rw, clv_value seen, clv_value d_out, clv_type v)
-{
-    clv_graph *g = rw->graph;
-    const clv_type o = clv_graph_type(g, d_out);
-    clv_value d = clv_where(g, seen, clv_fill(g, o.dtype, 0, NULL, 0), d_out);
-    d = clv_reshape(g, d, 5, (int64_t[]){o.shape[0], o.shape[1], v.shape[2], o.shape[2] / v.shape[2], o.shape[3]});
-    d = clv_reduce(g, CLV_SUM, d, (int[]){1, 3}, 2, false); /* [B,K,D] */
-    d = clv_reshape(g, clv_scale(g, d, 1 / (double)v.shape[1]), 4, (int64_t[]){v.shape[0], 1, v.shape[2], v.shape[3]});
-    return clv_broadcast(g, d, v.shape);
+    int order[5];
+    order_of(f, true, order);
+    return attention_mask_rows(rw, &f->mask, size_of(f, order[0]), size_of(f, order[1]));
 }
 
 static clv_value build(rewriter *rw, const found *f, int k_before, int v_before)
 {
+    int order[5];
+    order_of(f, true, order);
     clv_value q = to_op(rw, f, &f->q, false);
     clv_value k = k_before ? (clv_value){k_before} : to_op(rw, f, &f->k, true);
     clv_value v = v_before ? (clv_value){v_before} : to_op(rw, f, &f->v, true);
     const clv_attention_options options = {
-        .size = sizeof options, .causal = f->causal, .window = f->window, .mask = padding_of(rw, f), .scale = f->scale};
+        .size = sizeof options,
+        .causal = f->mask.causal,
+        .window = f->mask.window,
+        .mask = attention_mask_padding(rw, &f->mask, size_of(f, order[0]), size_of(f, order[1])),
+        .scale = f->scale};
     return clv_attention(rw->graph, q, join(rw, k, v), &options);
 }
 
@@ -778,7 +600,7 @@ static void build_gradient(rewriter *rw, rewrite *to, const found *f, const grad
     replace_half(rw, to, f, &g->dk, g->repeats[0], half_of(rw, d_in[1], 0));
     clv_value d_v = half_of(rw, d_in[1], 1), seen = rows_that_see(rw, f);
     if (clv_valid(seen))
-        d_v = clv_add(graph, d_v, gradient_of_means(rw, seen, d_out[0], clv_graph_type(graph, d_v)));
+        d_v = clv_add(graph, d_v, attention_mask_means_gradient(rw, seen, d_out[0], clv_graph_type(graph, d_v)));
     replace_half(rw, to, f, &g->dv, g->repeats[1], d_v);
 }
 
@@ -793,7 +615,8 @@ static bool find_at(rewriter *rw, const clv_op *op, int at)
         return false;
     const clv_op *reader = NULL;
     bool back = find_gradient(rw, &f, &g, &parts, op);
-    bool alone = readers_of(rw, f.softmax, &reader, 1) == 1 && reader == op;
+    bool alone = readers_of(rw, f.weights, &reader, 1) == 1 && reader == op &&
+                 (f.weights == f.softmax || readers_of(rw, f.softmax, &reader, 1) == 1);
     const clv_op *product = op;
     rewrite *to = rewriter_begin(rw, "attention", product);
     if (!to)
@@ -815,7 +638,7 @@ static bool find_at(rewriter *rw, const clv_op *op, int at)
     }
     clv_value out = build(rw, &f, k, v), seen = rows_that_see(rw, &f), result = out;
     if (clv_valid(seen))
-        result = with_means(rw, seen, out, v ? (clv_value){v} : to_op(rw, &f, &f.v, true));
+        result = attention_mask_means(rw, seen, out, v ? (clv_value){v} : to_op(rw, &f, &f.v, true));
     rewriter_replace(rw, to, f.out.value, from_op(rw, &f, &f.out, false, result));
     memcpy(to->parts, parts.parts, sizeof parts.parts);
     to->n_parts = parts.n_parts;

@@ -35,8 +35,8 @@ static bool is_kept_state(const clv_value_info *v)
     return v->source == CLV_FROM_STATE && (v->role == CLV_ROLE_PARAMETER || v->assigned > 0);
 }
 
-/* Marks what outputs and new state need, from the last op to the first: fused ops come first, as they are made of the program's
- * values and of each other's. */
+/* Marks what outputs and new state need, from the last op to the first: fused ops come first, as they are made of the
+ * program's values and of each other's. */
 static bool find_live(rewriter *rw)
 {
     const clv_graph *g = rw->graph;

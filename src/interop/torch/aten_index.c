@@ -176,6 +176,34 @@ static clv_status index_vectors(clv_value *out, clv_index_dims *dims, importer *
     return CLV_OK;
 }
 
+/* Whether index i counts along a dimension of its own, behind those of the ones before: all elements in order. */
+static bool counts(const indices *at, int i, int64_t size, int *last)
+{
+    const imported *x = at->of[i];
+    int own = -1;
+    if (!x->known || clv_valid(x->value) || clv_type_elems(&x->type) != size)
+        return false;
+    for (int d = 0; d < x->type.rank; d++)
+        if (x->type.shape[d] == size && size > 1)
+            own = at->shape.rank - x->type.rank + d;
+    if (size > 1 && (own <= *last || x->known->splat))
+        return false;
+    for (int64_t k = 0; k < size; k++)
+        if (clv_dtype_load(x->type.dtype, x->known->data, k) != (double)k)
+            return false;
+    *last = own > *last ? own : *last;
+    return true;
+}
+
+/* Whether indices take every element in order, as transformers' masks do: self with dimensions of 1. */
+static bool takes_all(const indices *at, const imported *self, const clv_type *type)
+{
+    bool all = at->first == 0 && clv_type_elems(type) == clv_type_elems(&self->type);
+    for (int i = 0, last = -1; all && i < at->n; i++)
+        all = counts(at, i, self->type.shape[i], &last);
+    return all;
+}
+
 /* self[indices]; rows of a table are an embedding, which may be split by rows. */
 static clv_status index_by(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
 {
@@ -190,6 +218,10 @@ static clv_status index_by(importer *im, const mlir_op *op, const imported *in, 
         clv_value ids;
         CLV_TRY(whole_index(&ids, im, op, at.of[0], self->type.shape[0], true, &at.shape, err));
         out[0] = imported_of(type, clv_embedding(im->graph, imported_whole(im, self), ids));
+        return CLV_OK;
+    }
+    if (takes_all(&at, self, &type)) {
+        out[0] = imported_of(type, clv_reshape(im->graph, imported_whole(im, self), type.rank, type.shape));
         return CLV_OK;
     }
     clv_value vectors;
