@@ -497,6 +497,26 @@ static clv_value quant_dot(random_maker *m, clv_value a)
     return clv_cast(m->graph, clv_scale(m->graph, y, quant == CLV_QUANT_Q8 ? 0.004 : 0.1), random_type(m, a).dtype);
 }
 
+/* Likewise, in f64; each row chooses two experts, or of one that is not there none. */
+static clv_value quant_experts(random_maker *m, clv_value a)
+{
+    enum { BLOCK = 32, TOP = 2 };
+    const clv_quant quant = random_chance(m, 2) ? CLV_QUANT_Q8 : CLV_QUANT_Q4;
+    const int64_t bytes = quant == CLV_QUANT_Q8 ? BLOCK : BLOCK / 2, rows[] = {random_size(m), 1 + random_pick(m, 4)};
+    const int64_t n = 1 + random_pick(m, 6), in = 1 + random_pick(m, 2), blocks = 1 + random_pick(m, 3);
+    const int64_t up_shape[] = {n, 2, BLOCK * blocks, in, bytes}, down_shape[] = {n, BLOCK * in, blocks, bytes};
+    const clv_value x = random_operand(m, CLV_F64, 3, (int64_t[]){rows[0], rows[1], BLOCK * in});
+    const clv_value ids = random_new(m, CLV_I32, 3, (int64_t[]){rows[0], rows[1], TOP}, RANDOM_INDEX, n + 1);
+    const clv_value weights = random_new(m, CLV_F64, 3, (int64_t[]){rows[0], rows[1], TOP}, RANDOM_REAL, 0);
+    const clv_value up[] = {random_new(m, CLV_U8, 5, up_shape, RANDOM_INDEX, 256),
+                            random_new(m, CLV_F16, 4, up_shape, RANDOM_REAL, 0)},
+                    down[] = {random_new(m, CLV_U8, 4, down_shape, RANDOM_INDEX, 256),
+                              random_new(m, CLV_F16, 3, down_shape, RANDOM_REAL, 0)};
+    const clv_value y =
+        clv_quantized_experts(m->graph, quant, clv_cast(m->graph, x, CLV_F64), ids, weights, up, down, CLV_RELU);
+    return clv_cast(m->graph, clv_scale(m->graph, y, quant == CLV_QUANT_Q8 ? 1e-7 : 1e-4), random_type(m, a).dtype);
+}
+
 /* Weights in panels: in f32, for there are none of f64. */
 static clv_value packed_dot(random_maker *m, clv_value a)
 {
@@ -541,7 +561,14 @@ static clv_value experts(random_maker *m, clv_value a)
 /* Weights that are held for products alone. */
 static clv_value held_dot(random_maker *m, clv_value a)
 {
-    return random_chance(m, 2) ? quant_dot(m, a) : packed_dot(m, a);
+    switch (random_pick(m, 4)) {
+    case 0:
+        return quant_experts(m, a);
+    case 1:
+        return quant_dot(m, a);
+    default:
+        return packed_dot(m, a);
+    }
 }
 
 /* ---- of imported programs ---- */

@@ -31,6 +31,24 @@ static void test_model_files(void **state)
     cli_expect(1, "; give the model's folder, or its tokenizer.json", "tokenize -p x -m {g}/llama/model.safetensors");
 }
 
+/* Options of experts that would have no effect. */
+static void test_options_of_experts(void **state)
+{
+    static const char *const gathered[] = {"--mesh model=2", "--mesh data=2,expert=2 --rules dp --comm-dtype bf16"};
+    cli_expect(2, "valid: 0\n", "plan -m {g}/llama --seq 16 --moe-expert-rank-capacity-factor 2");
+    for (size_t i = 0; i < sizeof gathered / sizeof *gathered; i++)
+        cli_expect(2, "is 2, and all rows are gathered, however many experts need; valid: 0, or experts split over",
+                   "plan -m {g}/mixtral --batch 8 --seq 64 %s --moe-expert-rank-capacity-factor 2", gathered[i]);
+    cli_expect(0, "", "plan -m {g}/mixtral --batch 8 --seq 64 --mesh expert=2 --moe-expert-rank-capacity-factor 2");
+    cli_shell("seq 1 4000 > {d}/numbers.txt");
+    cli_expect(
+        2,
+        "router_bias_update_rate is 0.001; valid: 0, and above it for all weights of a model whose routers "
+        "have a bias",
+        "train --data {d}/numbers.txt --hidden 16 --heads 2 --layers 1 --steps 1 --batch 1 --seq 8 --mesh data=1 "
+        "--moe-router-bias-update-rate 0.001 --out {d}/none");
+}
+
 static void test_op_names(void **state)
 {
     static const struct {
@@ -284,6 +302,7 @@ int main(void)
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_prompts_of_windows),
         cmocka_unit_test(test_names_of_records),
+        cmocka_unit_test(test_options_of_experts),
         cmocka_unit_test(test_op_names),
         cmocka_unit_test(test_explained_words),
         cmocka_unit_test(test_experts),

@@ -1,9 +1,9 @@
 /* test_fault_injection.c - random small programs, with and without overlap, compressed collectives, rows that are sent
- * to their experts, and state that runs change, in which one rank has a fault in one of its collectives: it is late, stops, is killed, or a message of it is
- * lost or damaged. No run hangs or gives another result: either the right one, or a failure that names the culprit, as
- * the flight recorders do. With threads, with messages in one process and between several, and under MPI's launchers
- * (CLV_TEST_LAUNCHERS, as in test_lost_process.c). A few seeds; 1,000 with CLV_SWEEP=all; CLV_SEED=N: that one;
- * CLV_FILTER=NAME: of that test alone.
+ * to their experts, and state that runs change, in which one rank has a fault in one of its collectives: it is late,
+ * stops, is killed, or a message of it is lost or damaged. No run hangs or gives another result: either the right one,
+ * or a failure that names the culprit, as the flight recorders do. With threads, with messages in one process and
+ * between several, and under MPI's launchers (CLV_TEST_LAUNCHERS, as in test_lost_process.c). A few seeds; 1,000 with
+ * CLV_SWEEP=all; CLV_SEED=N: that one; CLV_FILTER=NAME: of that test alone.
  *
  * The culprit of a message that is lost or has another length is its sender, as the receiver only follows the plan; of
  * a mismatched collective it is the member that differs from the majority. Of two members neither is: both must be

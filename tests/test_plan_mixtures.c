@@ -1,5 +1,5 @@
-/* test_plan_mixtures.c - plans of Mixtral-8x7B and DeepSeek-V3 on 2,048 H100s, counted by hand: parameters, KV cache and
- * what a training step's all-to-alls of tokens move.
+/* test_plan_mixtures.c - plans of Mixtral-8x7B and DeepSeek-V3 on 2,048 H100s, counted by hand: parameters, KV cache,
+ * and what a training step's all-to-alls of tokens move.
  *
  * Sizes: Jiang et al. 2024, arXiv:2401.04088, table 1; DeepSeek-AI 2024, arXiv:2412.19437, section 4.2 (data/configs).
  */
@@ -26,7 +26,7 @@ typedef struct mixture {
     int64_t cached;   /* elements of a position and layer */
 } mixture;
 
-/* Embedding and head, the last norm; a layer: two norms, q and o [4096, 32 heads, 128], k and v [4096, 8, 128], router. */
+/* Embedding and head, the last norm; a layer: two norms, q and o [4096, 32, 128], k and v [4096, 8, 128], router. */
 static mixture mixtral(void)
 {
     const int64_t m = 4096, layer = 2 * m + 2 * m * 32 * 128 + 2 * m * 8 * 128 + m * 8;
@@ -45,8 +45,8 @@ static mixture mixtral(void)
 }
 
 /* As above; a layer: two norms; q by a latent of 1,536, with a norm, to 128 heads of 128 + 64; k and v by one of 512,
- * with a norm, and 64 elements that are rotated, to heads of 128 and 128; o. Three layers with a feed-forward network of
- * 18,432, the others with a router and a shared expert. */
+ * with a norm, and 64 elements that are rotated, to heads of 128 and 128; o. Three layers with a feed-forward network
+ * of 18,432, the others with a router and a shared expert. */
 static mixture deepseek(void)
 {
     const int64_t m = 7168, q = m * 1536 + 1536 + 1536 * 128 * (128 + 64);
@@ -105,8 +105,8 @@ static void check_parameters(const mixture *x, const clv_program *program)
     assert_int_equal(llround((double)(x->others + x->biases + experts) / 1e9), x->billions);
 }
 
-/* Each layer sends rows to experts and their results back, and so in the backward pass. A rank gets those of the rows of
- * each other rank of its group that choose one of its experts. */
+/* Each layer sends rows to experts and their results back, and so in the backward pass. A rank gets those of the rows
+ * of each other rank of its group that choose one of its experts. */
 static void check_rows(const mixture *x, const clv_program *program)
 {
     const int64_t rows = BATCH / RANKS * SEQ, here = x->experts / x->expert_ranks;

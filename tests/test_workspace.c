@@ -136,6 +136,18 @@ static void quant_dot(clv_graph *graph, clv_dtype dtype, clv_quant how, int64_t 
     clv_quantized_dot(graph, how, x, ints, input(graph, "scales", CLV_F16, DIMS(out, heads, blocks)), 2);
 }
 
+static void quant_experts(clv_graph *graph, clv_dtype dtype, clv_quant how, int64_t rows)
+{
+    const int64_t bytes = how == CLV_QUANT_Q8 ? 32 : 16, blocks = rows % 2 ? 1 : 3;
+    clv_value up[] = {input(graph, "up", CLV_U8, DIMS(3, 2, 32 * blocks, 2, bytes)),
+                      input(graph, "up_scales", CLV_F16, DIMS(3, 2, 32 * blocks, 2))};
+    clv_value down[] = {input(graph, "down", CLV_U8, DIMS(3, 64, blocks, bytes)),
+                        input(graph, "down_scales", CLV_F16, DIMS(3, 64, blocks))};
+    clv_value weights = input(graph, "weights", dtype == CLV_F64 ? CLV_F64 : CLV_F32, DIMS(rows, 2));
+    clv_quantized_experts(graph, how, input(graph, "x", dtype, DIMS(rows, 64)),
+                          input(graph, "ids", CLV_I32, DIMS(rows, 2)), weights, up, down, CLV_SILU);
+}
+
 static void packed_dot(clv_graph *graph, clv_dtype dtype, int64_t rows)
 {
     const int64_t in = rows % 2 ? 5 : 700;
@@ -201,7 +213,11 @@ static void test_what_is_asked_for_grows_with_every_extent(void **state)
     for (int i = 0; i < DTYPES * 2 * 6; i++) {
         static const int64_t rows[] = {1, 2, 16, 17, 18, 40};
         clv_graph *graph = new_graph();
-        quant_dot(graph, dtypes[i % DTYPES], i / DTYPES % 2 ? CLV_QUANT_Q4 : CLV_QUANT_Q8, rows[i / DTYPES / 2]);
+        const clv_quant how = i / DTYPES % 2 ? CLV_QUANT_Q4 : CLV_QUANT_Q8;
+        quant_dot(graph, dtypes[i % DTYPES], how, rows[i / DTYPES / 2]);
+        check_graph(graph, &r, seen);
+        graph = new_graph();
+        quant_experts(graph, dtypes[i % DTYPES], how, rows[i / DTYPES / 2]);
         check_graph(graph, &r, seen);
         if (dtypes[i % DTYPES] == CLV_F64)
             continue;

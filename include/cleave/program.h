@@ -89,10 +89,11 @@ typedef struct clv_compile_options {
                                      microbatches. Another graph has none: CLV_EINVAL; so has one whose stages have one
                                      run of layers each CLV_SCHEDULE_INTERLEAVED */
     double expert_rank_capacity_factor; /**< f: where ranks split the experts of a mixture, each has room for f K rows
-                                     of others for each row of its own, K the experts that a row chooses (Megatron's
-                                     --moe-expert-rank-capacity-factor; even choices of experts that divide evenly
-                                     need at most 1), and more rows are
-                                     an error of the run; 0: for all rows that might come */
+                                     for each row of its own and of ranks with the same experts, K the experts that a
+                                     row chooses (Megatron's --moe-expert-rank-capacity-factor; even choices of experts
+                                     that divide evenly need at most 1), and more rows are an error of the run; 0: for
+                                     all rows that might come. Where no rows are sent to experts, clv_plan_compile and
+                                     clv_trainer_new refuse it */
 } clv_compile_options;
 
 /** Compiles a graph: shards every op, inserts collectives, plans the memory of a rank. The graph may be freed

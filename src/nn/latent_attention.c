@@ -10,7 +10,8 @@
  *
  * With a cache, keys and values are made of all of it, or not at all ("absorbed"): q's first N times kv's part of keys
  * is a query of a latent, and attention's sum of latents times kv's part of values is that of values. The cheaper by
- * multiplications is built: a step of one row is absorbed, a long prompt is not. Absorbed products take the whole kv,
+ * multiplications is built: a step of one row is absorbed, a long prompt is not, nor latents that are wider than heads
+ * of attention may be. Absorbed products take the whole kv,
  * zeros beside the query and a part of the result, for a part of the weight would be copied.
  *
  * Source: DeepSeek-AI 2024, arXiv:2405.04434, section 2.1, appendix C.
@@ -19,6 +20,7 @@
 #include <string.h>
 
 #include "graph/graph.h"
+#include "kernels/cpu/attention_kernel.h"
 #include "nn/layer_layouts.h"
 #include "nn/stored_weight.h"
 
@@ -141,6 +143,8 @@ static clv_value update_cache(clv_graph *graph, clv_value rows, const clv_axis_r
 static bool absorbs(const latent_sizes *s)
 {
     const double up = (double)(s->latent * (s->plain + s->value)), pairs = (double)s->rows * (double)s->keys;
+    if (s->latent + s->rotary > CLV_ATTENTION_MAX_DIM)
+        return false;
     const double absorbed = 2 * (double)s->rows * up + pairs * (double)(2 * s->latent + s->rotary);
     return absorbed < (double)s->keys * up + pairs * (double)(s->plain + s->rotary + s->value);
 }

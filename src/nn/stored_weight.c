@@ -58,8 +58,8 @@ static bool can_prepack(const clv_graph *graph, const clv_weight_spec *spec, con
     int64_t elems = 1;
     for (int d = 0; d < spec->rank; d++)
         elems *= spec->shape[d];
-    return graph->prepacks_weights && spec->stacked == 0 && spec->rank < CLV_MAX_RANK && spec->n_in < spec->rank &&
-           spec->dtype != CLV_F64 && elems >= MIN_PREPACKED_ELEMS &&
+    return graph->prepacks_weights && spec->rank < CLV_MAX_RANK && spec->n_in < spec->rank && spec->dtype != CLV_F64 &&
+           elems >= MIN_PREPACKED_ELEMS &&
            spec->shape[last] % (clv_mesh_rank_count(&graph->mesh) * CLV_PANEL_COLUMNS) == 0 &&
            (dense->alignment[last] == 1 || dense->alignment[last] % CLV_PANEL_COLUMNS == 0);
 }

@@ -3,8 +3,9 @@
  *   dense      state "<name>" [in..., (parts,) out...]; the product is an einsum
  *   prepacked  state "<name>.packed" [(parts,) out..., out / 16, in..., 16]: the same elements in the order that the
  *              GEMM kernels read; the product is packed_dot (ops/stored_weight_dot.c)
- *   quantized  states "<name>.ints" u8 [(E,) (parts,) out..., in.../32, 32 or 16] and "<name>.scales" f16 without the last
- *              dimension; the product is quant_dot (ops/stored_weight_dot.c), of experts' quant_experts
+ *   quantized  states "<name>.ints" u8 [(E,) (parts,) out..., in.../32, 32 or 16] and "<name>.scales" f16 without the
+ *              last dimension; the product is quant_dot (ops/stored_weight_dot.c), of experts' quant_experts
+ *              (ops/experts.c)
  *
  * The graph says which storage layers use (graph->quant, graph->packs), so that model families need not know. LoRA
  * products are added to all three (lora.h). A weight is split as it would be if it were dense, with these conditions:

@@ -13,9 +13,9 @@
  * gradient: one op, which recomputes gate and up; linear in d_y.        factors: rows reduce(sum) in d_gate_up and
  *   d_down, experts and ffn in d_x and d_weights; M and top_k whole
  *
- * quant_experts: the same by weights in blocks of 32, without a gradient: integers u8 gate_up [E, 2, F, M/32, 32 (q8) or
- *   16 (q4)] and down [E, M, F/32, 32 or 16], scales f16 without the last dimension. ffn is split by whole blocks; linear
- *   in weights alone, because the kernel rounds x when there are few rows (kernels/cpu/gemm/gemm_quantized.h)
+ * quant_experts: the same by weights in blocks of 32, without a gradient: integers u8 gate_up [E, 2, F, M/32, B] and
+ *   down [E, M, F/32, B], B = 32 (q8) or 16 (q4), scales f16 without the last dimension. ffn is split by whole blocks;
+ *   linear in weights alone, for the kernel rounds x when there are few rows (kernels/cpu/gemm/gemm_quantized.h)
  */
 #include "kernels/cpu/experts_kernel.h"
 #include "ops/builtin_ops.h"

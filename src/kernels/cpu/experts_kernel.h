@@ -12,9 +12,9 @@
  * Numerics: 16-bit: products are accumulated in f32, x G, x U, their activation and the gradients of these are rounded,
  *           y and d_x are summed in f32 by ascending expert and rounded once. Bits do not depend on threads beyond
  *           gemm.h's. Up to 16 rows of an expert, a row has the same bits among any number of them.
- * Blocks:   forward, gate_up and down may be quantized (gemm_quantized.h): gate_up u8 [experts, 2, ffn, width / 32, 32 or
- *           16], down u8 [experts, width, ffn / 32, ...], scales f16 without the last dimension. 16-bit hidden elements
- *           are then multiplied in f32.
+ * Blocks:   forward, gate_up and down may be quantized (gemm_quantized.h): gate_up u8 [experts, 2, ffn, width / 32, B],
+ *           down u8 [experts, width, ffn / 32, B], B = 32 or 16, scales f16 without the last dimension. 16-bit hidden
+ *           elements are then multiplied in f32.
  * Packed:   x, y, d_y and d_x may have the rows of the caller's experts alone, in their order, and after them anything
  *           in operands and zeros in results. ids and weights have all rows.
  * Zeros:    rows, experts or ffn = 0 write zeros.
