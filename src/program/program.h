@@ -140,6 +140,10 @@ int64_t clv_program_stage_region_bytes(const clv_program *program, int stage);
 /* memory_report.c. The memory of a stage's ranks, as clv_program_memory. */
 clv_status clv_program_stage_memory(clv_memory *out, const clv_program *program, int stage, clv_error *err);
 
+/* Adds a buffer; *out: its index; out may be NULL. */
+clv_status clv_program_add_buffer(int *out, clv_program *program, const clv_buffer *buffer, clv_error *err);
+clv_status clv_program_add_instruction(clv_program *program, const clv_instruction *instruction, clv_error *err);
+
 /* The type of the largest shard. */
 clv_type clv_largest_shard_type(const clv_type *type, const clv_layout *layout);
 /* A view of it, without data. */

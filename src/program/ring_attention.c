@@ -223,24 +223,7 @@ static clv_status add_buffer(int *out, clv_program *p, const clv_type *type, con
 {
     const clv_buffer buffer = {
         .kind = CLV_BUFFER_TEMP, .type = *type, .layout = *layout, .ring_shift = shift, .shares_with = -1};
-    if (clv_arena_grow(p->arena, &p->buffers, &p->buffer_capacity, p->n_buffers, sizeof buffer) != 0)
-        return clv_fail_memory(err, "a buffer", sizeof buffer);
-    *out = p->n_buffers;
-    p->buffers[p->n_buffers++] = buffer;
-    return CLV_OK;
-}
-
-static clv_status add_instruction(clv_program *p, const clv_instruction *made, clv_error *err)
-{
-    if (clv_arena_grow(p->arena, &p->instructions, &p->instruction_capacity, p->n_instructions, sizeof *made) != 0)
-        return clv_fail_memory(err, "an instruction", sizeof *made);
-    if (!made->op) {
-        if (clv_arena_grow(p->arena, &p->steps, &p->step_capacity, p->n_steps, sizeof *p->steps) != 0)
-            return clv_fail_memory(err, "a step", sizeof *p->steps);
-        p->steps[p->n_steps++] = p->n_instructions;
-    }
-    p->instructions[p->n_instructions++] = *made;
-    return CLV_OK;
+    return clv_program_add_buffer(out, p, &buffer, err);
 }
 
 /* An instruction that replaces part of another: its op has so many operands and results. */
@@ -273,7 +256,7 @@ static clv_status add_op(clv_program *p, const clv_instruction *of, const clv_op
             views[CLV_MAX_IN + o] = clv_largest_shard_view(&p->buffers[out[o]].type, &p->buffers[out[o]].layout);
         made.workspace_bytes = (int64_t)def->workspace(op, views, views + CLV_MAX_IN);
     }
-    return add_instruction(p, &made, err);
+    return clv_program_add_instruction(p, &made, err);
 }
 
 /* A permute of `from` to the next place, to a new buffer, or to *to if it is not -1. gather: for causes and axes. */
@@ -299,7 +282,7 @@ static clv_status add_permute(int *to, clv_program *p, int from, int shift, cons
     made.stages = of->stages;
     made.recomputed = of->recomputed;
     CLV_TRY(clv_program_find_or_add_group(&made.group, p, step, err));
-    return add_instruction(p, &made, err);
+    return clv_program_add_instruction(p, &made, err);
 }
 
 /* Casts a sum to the buffer that it is for; they may be one. */
@@ -423,7 +406,7 @@ static clv_status rewrite(ring_pass *r, clv_error *err)
         if (r->converts[i])
             CLV_TRY((is_forward(&r->was[i]) ? convert_forward : convert_backward)(r, &r->was[i], err));
         else if (!r->drops[i])
-            CLV_TRY(add_instruction(p, &r->was[i], err));
+            CLV_TRY(clv_program_add_instruction(p, &r->was[i], err));
     }
     for (int d = 0; d < p->n_decisions; d++)
         if (first[p->decisions[d].instruction] >= 0) {
