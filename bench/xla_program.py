@@ -166,6 +166,8 @@ def megatron(path):
 
 
 PROGRAMS = ("mlp_forward mlp llama_forward gpt2 llama esm scan_remat nnx_layers adamw fsdp moe tensor_parallel").split()
+MANUAL = {"shard_map_collectives": "data=2,model=2", "shard_map_block": "data=2,model=2", "shard_map_ring": "model=4",
+          "shard_map_attention": "model=4", "shard_map_vocabulary": "model=4", "shard_map_patterns": "data=2,model=2"}
 
 
 def main():
@@ -179,10 +181,11 @@ def main():
     options = parser.parse_args()
     print("| program | mesh | cleave: collectives | bytes | XLA: collectives | bytes |\n|---|---|---|---|---|---|")
     if options.goldens:
-        for name in PROGRAMS:
+        for name in [*PROGRAMS, *MANUAL]:
             path = os.path.join(ROOT, "tests", "golden", "stablehlo", name + ".mlir")
-            stated = name in ("fsdp", "tensor_parallel")
-            compare(path, "data=4" if name == "fsdp" else "data=2,model=2", {} if stated else megatron(path), options)
+            stated = name in ("fsdp", "tensor_parallel") or name in MANUAL
+            mesh = MANUAL.get(name, "data=4" if name == "fsdp" else "data=2,model=2")
+            compare(path, mesh, {} if stated else megatron(path), options)
         return
     if not options.program:
         parser.error("a program, or --goldens")
