@@ -378,9 +378,14 @@ static void test_hlo_shardings(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stated_collectives), cmocka_unit_test(test_patterns), cmocka_unit_test(test_mistakes),     cmocka_unit_test(test_sound),
-        cmocka_unit_test(test_measured),           cmocka_unit_test(test_reports),      cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_broadcast),          cmocka_unit_test(test_hlo_shardings)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stated_collectives),
+                                       cmocka_unit_test(test_patterns),
+                                       cmocka_unit_test(test_mistakes),
+                                       cmocka_unit_test(test_sound),
+                                       cmocka_unit_test(test_measured),
+                                       cmocka_unit_test(test_reports),
+                                       cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_broadcast),
+                                       cmocka_unit_test(test_hlo_shardings)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
