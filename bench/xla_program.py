@@ -4,6 +4,7 @@
     pip install -r bench/requirements.txt
     python bench/xla_program.py step.mlir --mesh data=2,model=2 --layout "p['up']=_,model" --layout x=data,_
     python bench/xla_program.py --goldens          # the table of docs/programs.md
+    python bench/xla_program.py --scan 16,48,96    # how long scans of so many layers take
 
 Arguments have the layouts of the text, and those of --layout (NAME=LAYOUT). XLA compiles for virtual CPU devices; the
 bytes are those that a rank receives, by the formulas of xla_bytes.py; a loop's collectives count once a turn.
@@ -16,6 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 import xla_bytes  # sets up eight virtual devices
 
@@ -166,6 +168,31 @@ def megatron(path):
 
 
 PROGRAMS = ("mlp_forward mlp llama_forward gpt2 llama esm scan_remat nnx_layers adamw fsdp moe tensor_parallel").split()
+MANUAL = {"shard_map_collectives": "data=2,model=2", "shard_map_block": "data=2,model=2", "shard_map_ring": "model=4",
+          "shard_map_attention": "model=4", "shard_map_vocabulary": "model=4", "shard_map_patterns": "data=2,model=2"}
+
+
+def scan(cleave, layers):
+    """Seconds to read and plan the Llama step of the tests with so many layers in a lax.scan."""
+    sys.path.insert(0, os.path.join(ROOT, "tests", "golden"))
+    import make_stablehlo as golden
+
+    step, (_, ids) = golden.PROGRAMS["llama"]()
+    text = jax.jit(step).lower(golden.llama_weights(layers), ids).as_text(debug_info=True)
+    with tempfile.TemporaryDirectory() as folder:
+        path, stated = os.path.join(folder, "llama.mlir"), os.path.join(folder, "layouts.json")
+        open(path, "w").write(text)
+        layouts = megatron(path)  # of "llama"
+        json.dump({"mesh": "data=2,model=2", "layouts": layouts}, open(stated, "w"))
+        seconds = []
+        for command in (["import", path], ["plan", "-m", path], ["explain", "-m", path]):
+            begin = time.perf_counter()
+            run = subprocess.run([cleave, *command, "--layouts", stated], capture_output=True, text=True, check=True)
+            seconds.append(time.perf_counter() - begin)
+            ops = re.search(r"^instructions +(\d+)", run.stdout, re.M)
+            n = ops[1] if ops else n
+    row = [layers, n, *(f"{s:.2f}" for s in seconds), len(run.stdout.splitlines())]
+    print("| " + " | ".join(map(str, row)) + " |", flush=True)
 
 
 def main():
@@ -173,16 +200,23 @@ def main():
     parser.add_argument("program", nargs="?", help="StableHLO text")
     parser.add_argument("--mesh", default="data=2,model=2")
     parser.add_argument("--layout", action="append", default=[], metavar="NAME=LAYOUT")
+    parser.add_argument("--scan", metavar="N,...", help="seconds of import, plan and explain of scans of N layers")
     parser.add_argument("--goldens", action="store_true", help="the programs of tests/golden/stablehlo")
     parser.add_argument("--cleave", default=os.path.join(ROOT, "build", "cleave"))
     parser.add_argument("--option", action="append", default=[], help="of cleave plan: --option=--no-patterns")
     options = parser.parse_args()
+    if options.scan:
+        print("| layers | instructions | import s | plan s | explain s | its lines |\n|---|---|---|---|---|---|")
+        for layers in options.scan.split(","):
+            scan(options.cleave, int(layers))
+        return
     print("| program | mesh | cleave: collectives | bytes | XLA: collectives | bytes |\n|---|---|---|---|---|---|")
     if options.goldens:
-        for name in PROGRAMS:
+        for name in [*PROGRAMS, *MANUAL]:
             path = os.path.join(ROOT, "tests", "golden", "stablehlo", name + ".mlir")
-            stated = name in ("fsdp", "tensor_parallel")
-            compare(path, "data=4" if name == "fsdp" else "data=2,model=2", {} if stated else megatron(path), options)
+            stated = name in ("fsdp", "tensor_parallel") or name in MANUAL
+            mesh = MANUAL.get(name, "data=4" if name == "fsdp" else "data=2,model=2")
+            compare(path, mesh, {} if stated else megatron(path), options)
         return
     if not options.program:
         parser.error("a program, or --goldens")

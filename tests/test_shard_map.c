@@ -98,6 +98,21 @@ static void test_stated_collectives(void **state)
     free_built(&b);
 }
 
+/* Fused ops of a device's part; the collectives between them are those of the text, with their names. */
+static void test_patterns(void **state)
+{
+    clv_import_pattern_info pattern = {.size = sizeof pattern};
+    built b;
+    int named, found = 0;
+    build(&b, "shard_map_patterns", NULL, false);
+    for (int i = 0; clv_import_pattern(b.program, i, &pattern, NULL) == CLV_OK && pattern.name; i++)
+        found += pattern.recognised == 1 && pattern.left == 0; /* gelu, softmax, RMS norm, cross-entropy */
+    assert_int_equal(found, 4);
+    assert_int_equal(count(&b, "all_reduce", &named), 3);
+    assert_int_equal(named, 3);
+    free_built(&b);
+}
+
 /* ---- faults ---- */
 
 typedef struct mistake {
@@ -154,7 +169,8 @@ static void test_mistakes(void **state)
 static void test_sound(void **state)
 {
     static const char *const names[] = {"shard_map",           "shard_map_ring",      "shard_map_block",
-                                        "shard_map_unchecked", "shard_map_attention", "shard_map_vocabulary"};
+                                        "shard_map_unchecked", "shard_map_attention", "shard_map_vocabulary",
+                                        "shard_map_patterns"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         clv_import_fault_info fault = {.size = sizeof fault};
         built b;
@@ -363,9 +379,14 @@ static void test_hlo_shardings(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stated_collectives), cmocka_unit_test(test_mistakes),     cmocka_unit_test(test_sound),
-        cmocka_unit_test(test_measured),           cmocka_unit_test(test_reports),      cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_broadcast),          cmocka_unit_test(test_hlo_shardings)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stated_collectives),
+                                       cmocka_unit_test(test_patterns),
+                                       cmocka_unit_test(test_mistakes),
+                                       cmocka_unit_test(test_sound),
+                                       cmocka_unit_test(test_measured),
+                                       cmocka_unit_test(test_reports),
+                                       cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_broadcast),
+                                       cmocka_unit_test(test_hlo_shardings)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

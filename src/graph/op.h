@@ -33,8 +33,8 @@ typedef struct clv_factor {
     int64_t size;
     clv_reduction reduction; /* how results without the factor combine; NONE: every result has it */
     bool whole;              /* must not be split */
-    bool or_single;          /* of a whole one: but into single elements, which ranks exchange (clv_op_traits.permutes) */
-    int overflow;            /* the factor that takes the remainder of the blocks (clv_rule_replicate_remainder); -1 */
+    bool or_single; /* of a whole one: but into single elements, which ranks exchange (clv_op_traits.permutes) */
+    int overflow;   /* the factor that takes the remainder of the blocks (clv_rule_replicate_remainder); -1 */
 } clv_factor;
 
 /* The factors of one dimension, major to minor; n = 0: never sharded. */

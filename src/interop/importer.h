@@ -133,14 +133,14 @@ struct importer {
     int calls;   /* depth */
     int64_t ops; /* built so far */
     bool each_op;
-    bool gradients;       /* are taken of the program */
-    int last_output;      /* id of the newest value that is an output, with each_op */
-    bool scratch;         /* evaluates: everything is unknown */
-    bool differences;     /* outputs for how far devices differ, where out_specs say that they do not */
+    bool gradients;   /* are taken of the program */
+    int last_output;  /* id of the newest value that is an output, with each_op */
+    bool scratch;     /* evaluates: everything is unknown */
+    bool differences; /* outputs for how far devices differ, where out_specs say that they do not */
     int n_each, n_differences, difference_capacity; /* n_each: outputs of ops, which come first */
     import_difference *difference;                  /* they come next */
-    const manual *manual; /* the region of manual SPMD that is built; NULL: none */
-    int64_t known;        /* bytes that were computed while they are known, of a PyTorch program */
+    const manual *manual;                           /* the region of manual SPMD that is built; NULL: none */
+    int64_t known; /* bytes that were computed while they are known, of a PyTorch program */
 };
 
 void import_add_fault(importer *im, import_fault fault);

@@ -65,9 +65,10 @@ static clv_status permute_shape(const clv_op *op, const clv_type *in, clv_type *
     if (n > CLV_PERMUTE_MOST)
         return clv_fail(err, CLV_ELIMIT, "a permute of %lld elements; at most %d", (long long)n, CLV_PERMUTE_MOST);
     if (!clv_permute_sources(sources, n, a->from) || !takes_once(sources, n))
-        return clv_fail(err, CLV_EINVAL,
-                        "from is '%.40s'; %lld numbers from 0 to %lld are needed, each at most once, as runs '1-3,0,_2'",
-                        a->from, (long long)n, (long long)n - 1);
+        return clv_fail(
+            err, CLV_EINVAL,
+            "from is '%.40s'; %lld numbers from 0 to %lld are needed, each at most once, as runs '1-3,0,_2'", a->from,
+            (long long)n, (long long)n - 1);
     out[0] = in[0];
     return CLV_OK;
 }
@@ -144,8 +145,8 @@ clv_value clv_permute(clv_graph *graph, clv_value x, int dim, const int *sources
             end++;
         const char *between = i > 0 ? "," : "";
         if (none)
-            length += (size_t)clv_snprintf(a.from + length, sizeof a.from - length, "%s_%lld", between,
-                                           (long long)(end - i));
+            length +=
+                (size_t)clv_snprintf(a.from + length, sizeof a.from - length, "%s_%lld", between, (long long)(end - i));
         else
             length += (size_t)clv_snprintf(a.from + length, sizeof a.from - length, end - i > 1 ? "%s%d-%d" : "%s%d",
                                            between, sources[i], sources[end - 1]);

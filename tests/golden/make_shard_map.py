@@ -185,5 +185,25 @@ def shard_map_unchecked():
     return block_step(mesh(data=2, model=2), False)
 
 
+@program
+def shard_map_patterns():
+    """What has a fused op, of a device's part: norms, causal attention, gelu, cross-entropy."""
+    def loss(p, x, ids):
+        h = x * lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-5) * p["gain"]
+        q, k, v = ((h @ p[n]).reshape(*h.shape[:2], H // 2, M // H) for n in "qkv")
+        out = jax.nn.dot_product_attention(q, k, v, is_causal=True).reshape(*h.shape[:2], M // 2)
+        x = x + lax.psum(out @ p["o"], "model")
+        h = (x - x.mean(-1, keepdims=True)) * lax.rsqrt(x.var(-1, keepdims=True) + 1e-5) * p["gain"] + p["bias"]
+        x = x + lax.psum(jax.nn.gelu(h @ p["up"]) @ p["down"], "model")
+        logits = x @ p["head"]
+        return lax.pmean(-jnp.take_along_axis(jax.nn.log_softmax(logits), ids[..., None], -1).mean(), "data")
+
+    p = block_weights() | weights(4, head=(M, 8), bias=(M,))
+    specs = SPECS | {"head": P(), "bias": P()}
+    f = mapped(loss, mesh(data=2, model=2), (specs, P("data"), P("data")), P())
+    return f, (p, weights(3, x=(4, S, M))["x"], jnp.asarray([[3, 1, 7, 0, 5, 2][i % 6] for i in range(4 * S)],
+                                                            jnp.int32).reshape(4, S))
+
+
 if __name__ == "__main__":
     programs.main()

@@ -107,8 +107,8 @@ static void permute(exporter *ex, const exported *in, exported *out)
         clv_type one = in[0].type;
         one.shape[a->dim] = 1;
         for (int i = 0; i < n; i++)
-            parts[i] = sources[i] < 0 ? export_filled(ex, one, 0)
-                                      : export_part(ex, in[0], a->dim, sources[i], sources[i] + 1);
+            parts[i] =
+                sources[i] < 0 ? export_filled(ex, one, 0) : export_part(ex, in[0], a->dim, sources[i], sources[i] + 1);
         out[0] = n > 0 ? export_join(ex, parts, n, a->dim) : in[0];
         return;
     }
@@ -122,11 +122,12 @@ static void permute(exporter *ex, const exported *in, exported *out)
     fputs("] manual_axes={", ex->to);
     for (int i = 0; i < mesh->n_axes; i++)
         fprintf(ex->to, "%s\"%s\"", i ? ", " : "", mesh->axis[i].name);
-    fprintf(ex->to,
-            "} (%%a: %s) {\n"
-            "      %%b = \"stablehlo.collective_permute\"(%%a) <{channel_handle = #stablehlo.channel_handle<handle = %d, "
-            "type = 1>, source_target_pairs = dense<[",
-            local.text, id);
+    fprintf(
+        ex->to,
+        "} (%%a: %s) {\n"
+        "      %%b = \"stablehlo.collective_permute\"(%%a) <{channel_handle = #stablehlo.channel_handle<handle = %d, "
+        "type = 1>, source_target_pairs = dense<[",
+        local.text, id);
     put_pairs(ex, layout, a->dim, sources);
     fprintf(ex->to, "}> : (%s) -> %s loc(\"%s\")\n      sdy.return %%b : %s\n    } : (%s) -> %s\n", local.text,
             local.text, ex->place, local.text, whole.text, whole.text);

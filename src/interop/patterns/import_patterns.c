@@ -272,8 +272,23 @@ static clv_status finish(const rewriter *rw, clv_graph *to, rewriter_report *rep
     return copy_graph(&c, err);
 }
 
+/* Room for fused ops, so that ops stay where they are while patterns hold pointers to them. */
+static clv_status reserve_ops(rewriter *rw, clv_error *err)
+{
+    clv_graph *g = rw->graph;
+    const int room = 3 * g->n_ops + 4 * REWRITER_OPS;
+    clv_op *ops = clv_arena_alloc(g->arena, (size_t)room, sizeof *ops);
+    if (!ops)
+        return clv_fail_memory(err, "patterns", (size_t)room * sizeof *ops);
+    memcpy(ops, g->ops, (size_t)g->n_ops * sizeof *ops);
+    g->ops = ops;
+    g->op_capacity = room;
+    return CLV_OK;
+}
+
 static clv_status prepare(rewriter *rw, clv_error *err)
 {
+    CLV_TRY(reserve_ops(rw, err));
     size_t n = (size_t)rw->n_values + 1;
     rw->becomes = clv_arena_alloc(rw->arena, n, sizeof *rw->becomes);
     if (!rw->becomes)

@@ -184,6 +184,8 @@ const clv_op *rewriter_reader(const rewriter *rw, int value)
 rewrite *rewriter_begin(rewriter *rw, const char *name, const clv_op *like)
 {
     const char *dot = strrchr(like->name, '.');
+    if (rw->graph->n_ops + REWRITER_OPS > rw->graph->op_capacity)
+        return NULL; /* ops would move; what is left stays in parts */
     if (clv_arena_grow(rw->arena, &rw->made, &rw->room, rw->n, sizeof *rw->made) != 0) {
         clv_graph_fail(rw->graph, CLV_ENOMEM, "out of memory for a pattern");
         return NULL;

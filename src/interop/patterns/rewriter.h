@@ -10,7 +10,7 @@
 #include "ops/builtin_ops.h"
 #include "interop/importer.h"
 
-enum { REWRITER_PARTS = 96, REWRITER_ROOTS = 4 };
+enum { REWRITER_PARTS = 96, REWRITER_ROOTS = 4, REWRITER_OPS = 1024 /* at most that a fused op is built of */ };
 
 /* A fused op that stands for its parts. */
 typedef struct rewrite {
@@ -89,7 +89,7 @@ const char *rewriter_text(const clv_op *op, const char *name);
 
 /* ---- fused ops ---- */
 
-/* Begins a fused op: what is built from here on is named after the op `like`. */
+/* Begins a fused op: what is built from here on is named after the op `like`. NULL: there is no room. */
 rewrite *rewriter_begin(rewriter *rw, const char *name, const clv_op *like);
 /* A part that it has inside. */
 void rewriter_part(rewrite *to, int part);

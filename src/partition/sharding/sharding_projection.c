@@ -149,7 +149,8 @@ bool clv_sharding_projection_make(clv_sharding_projection *out, const clv_strate
             split->blocks *= subaxes[a].size;
         }
         const clv_factor *factor = &p->rule.factor[f];
-        if (split->n > 0 && factor->whole && !(factor->or_single && split->blocks == factor->size && split->alignment == 1))
+        if (split->n > 0 && factor->whole &&
+            !(factor->or_single && split->blocks == factor->size && split->alignment == 1))
             return refuse(p, CLV_REFUSED_WHOLE, f);
     }
     for (int f = 0; f < p->rule.n_factors; f++) {
