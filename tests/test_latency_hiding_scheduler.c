@@ -667,6 +667,14 @@ static void test_chunks_that_pass_through(void **state)
             if (split < 2)
                 fail_msg("%s is whole between a sum and a gather", between[n]);
         }
+        int beside = 0;
+        for (int s = 0; s < clv_program_collective_count(program); s++) {
+            clv_collective collective = {.size = sizeof collective};
+            must(clv_program_collective(program, s, &collective, NULL), NULL);
+            assert_true((collective.completes_at > collective.instruction) == (collective.beside != NULL));
+            beside += collective.beside && strstr(collective.beside, "dot_general") != NULL;
+        }
+        assert_true(beside >= 2);
         clv_program_free(program);
         const int64_t small_shapes[][3] = {{B, S, M}, {1, 136, M}};
         clv_program *programs[] = {compile_pass(slow, &c, small_shapes[k], false, true),
