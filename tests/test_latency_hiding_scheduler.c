@@ -661,8 +661,8 @@ static void test_chunks_that_pass_through(void **state)
             int split = 0;
             for (int i = 0; i < program->n_instructions; i++) {
                 const clv_instruction *instruction = &program->instructions[i];
-                split += instruction->op && instruction->n_chunks > 1 &&
-                         strcmp(instruction->op->def->name, between[n]) == 0;
+                split +=
+                    instruction->op && instruction->n_chunks > 1 && strcmp(instruction->op->def->name, between[n]) == 0;
             }
             if (split < 2)
                 fail_msg("%s is whole between a sum and a gather", between[n]);

@@ -597,13 +597,14 @@ clv_status clv_machine_write(const clv_machine *p, const char *path, clv_error *
     for (int d = 0; d < CLV_DTYPE_COUNT; d++)
         if (p->flops_per_s[d] != p->flops_per_s[CLV_F32] || d == CLV_F32)
             json_object_set_new(flops, clv_dtype_name((clv_dtype)d), json_real(p->flops_per_s[d]));
-    json_t *document = json_pack(
-        "{s:s, s:I, s:I, s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "name", p->name, "ranks_per_host",
-        (json_int_t)p->ranks_per_host, "hosts", (json_int_t)p->hosts, "flops_per_s", flops, "overlap",
-        overlaps[p->overlap], "collectives", collectives[p->through_root], "selective", selectives[p->recomputes_matmuls], "dispatch",
-        dispatches[p->dispatches_copies], "op_efficiency", factors_json(&p->op_efficiency), "op_traffic",
-        factors_json(&p->op_traffic), "host", link_json(&p->host, &p->host_share), "ops", rates_json(&p->rates_shared),
-        "ops_alone", rates_json(&p->rates_alone));
+    json_t *document =
+        json_pack("{s:s, s:I, s:I, s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "name", p->name,
+                  "ranks_per_host", (json_int_t)p->ranks_per_host, "hosts", (json_int_t)p->hosts, "flops_per_s", flops,
+                  "overlap", overlaps[p->overlap], "collectives", collectives[p->through_root], "selective",
+                  selectives[p->recomputes_matmuls], "dispatch", dispatches[p->dispatches_copies], "op_efficiency",
+                  factors_json(&p->op_efficiency), "op_traffic", factors_json(&p->op_traffic), "host",
+                  link_json(&p->host, &p->host_share), "ops", rates_json(&p->rates_shared), "ops_alone",
+                  rates_json(&p->rates_alone));
     clv_machine numbers = *p;
     for (int k = 0; document && k < KEYS; k++)
         if (keys[k].number && *number_of(&numbers, &keys[k]) != keys[k].otherwise)
