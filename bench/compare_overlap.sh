@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # compare_overlap.sh BUILD [MPI [RATE]]: how much of an SP block's communication --overlap hides: over MPI between two
 # hosts (network namespaces, as in tests/hosts/network.sh) with a link of RATE (1gbit) between them, and between
-# threads. The links are measured; then blocks run without and with it, in turn, three times each, for five runs; a table
-# of the fastest, as others may use the cores. comm_ms: in collectives, one by one; hidden: by how much of it the time
-# fell; measured: overlapped_share.
+# threads. The links are measured; then blocks run without and with it, in turn, three times each, for five runs; a
+# table of the fastest, as others may use the cores. comm_ms: in collectives, one by one; hidden: by how much of it the
+# time fell; measured: overlapped_share.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/hosts/network.sh

@@ -52,7 +52,7 @@ static clv_program *compile_block_for(const clv_machine *machine, const struct l
     return compile(must_block_with_gradients(&mesh, &rules, shape, HEADS, shape[2] / HEADS * 10), machine, overlap);
 }
 
-/* The forward pass alone, where nothing else hides a step; of the scaled input: what is made may be split, inputs not. */
+/* The forward pass alone, where nothing else hides a step. scaled: of what the program makes, as inputs stay whole. */
 static clv_program *compile_pass(const clv_machine *machine, const struct layout_case *c, const int64_t shape[3],
                                  bool overlap, bool scaled)
 {
@@ -620,7 +620,7 @@ static void test_parts_beside_their_products(void **state)
     clv_machine_free(cores);
 }
 
-/* Inside a host the ranks that wait move the bytes: nothing is split there, by default and where the profile says so. */
+/* Inside a host the ranks that wait move the bytes: nothing is split there, by default and as the profile says. */
 static void test_whole_where_ranks_move_bytes(void **state)
 {
     static const struct layout_case c = {"model=4", "megatron-sp"};
@@ -648,7 +648,7 @@ static void test_whole_where_ranks_move_bytes(void **state)
     clv_program_free(program);
 }
 
-/* The chunks of a sum go on, through the residual's addition and the norm, to the gather behind them, bit for bit. */
+/* The chunks of a sum go on, through the residual's addition and the norm, to the gather behind them. */
 static void test_chunks_that_pass_through(void **state)
 {
     static const struct layout_case c = {"model=2", "megatron-sp"};

@@ -1,11 +1,11 @@
 /* latency_hiding_scheduler.c - list scheduler: reorders instructions so that collectives overlap with compute.
  *
  * In: a program. Out: a new order, and for each collective the instruction after which ranks wait for it. List
- * scheduling (Graham 1969) over two resources: the ranks' compute, and a link for each group. (Where the ranks that wait
- * move the bytes, the order costs nothing, and hides that others are late.) Of the instructions that
- * can run the one with the longest path to the end goes first, so that operands of later collectives come before values
- * that nothing waits for (gradients of weights). Instructions move by at most WINDOW positions, which bounds how much
- * longer operands live, and how far ahead weights are gathered.
+ * scheduling (Graham 1969) over two resources: the ranks' compute, and a link for each group. (Where the ranks that
+ * wait move the bytes, the order costs nothing, and hides that others are late.) Of the instructions that can run the
+ * one with the longest path to the end goes first, so that operands of later collectives come before values that
+ * nothing waits for (gradients of weights). Instructions move by at most WINDOW positions, which bounds how much longer
+ * operands live, and how far ahead weights are gathered.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -173,7 +173,7 @@ static double could_begin(const schedule *s, int i)
     return f && f->instruction >= 0 ? fmax(ready, f->done) : ready;
 }
 
-/* Whether i goes before the other one (-1: none) if both can begin: collectives before ops, and then the longer path. */
+/* Whether i goes before the other one (-1: none) if both can begin: collectives before ops, then the longer path. */
 static bool goes_before(const schedule *s, int i, int other)
 {
     if (other < 0 || moves(s, i) != moves(s, other))
