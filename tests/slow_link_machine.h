@@ -19,6 +19,14 @@ static inline clv_machine *must_machine(const char *profile)
     return machine;
 }
 
+/* Cores as by default, whose collectives run beside ops. */
+static inline clv_machine *must_overlapping_cores(void)
+{
+    return must_machine("{\"name\": \"cores\", \"ranks_per_host\": 64, \"hosts\": 1, \"memory_bytes\": 1e12,"
+                        "\"flops_per_s\": {\"f32\": 1e11}, \"memory_bytes_per_s\": 2e10, \"efficiency\": 1,"
+                        "\"instruction_s\": 0, \"host\": {\"alpha_s\": 5e-6, \"bytes_per_s\": 4e9}}");
+}
+
 static inline clv_machine *must_slow_links(void)
 {
     return must_machine("{\"name\": \"slow links\", \"ranks_per_host\": 8, \"hosts\": 1," SLOW_RANKS

@@ -52,9 +52,9 @@ static clv_program *compile_block_for(const clv_machine *machine, const struct l
     return compile(must_block_with_gradients(&mesh, &rules, shape, HEADS, shape[2] / HEADS * 10), machine, overlap);
 }
 
-/* The forward pass alone, where nothing else hides a step. */
-static clv_program *compile_forward(const clv_machine *machine, const struct layout_case *c, const int64_t shape[3],
-                                    bool overlap)
+/* The forward pass alone, where nothing else hides a step. scaled: of what the program makes, as inputs stay whole. */
+static clv_program *compile_pass(const clv_machine *machine, const struct layout_case *c, const int64_t shape[3],
+                                 bool overlap, bool scaled)
 {
     clv_error err = {0};
     clv_mesh mesh;
@@ -65,8 +65,14 @@ static clv_program *compile_forward(const clv_machine *machine, const struct lay
     must(clv_axis_rules_preset(&rules, c->rules, &mesh, &err), &err);
     must(clv_graph_new(&graph, &mesh, &err), &err);
     clv_value x = clv_input(graph, "x", CLV_F32, 3, shape, NULL);
-    clv_output(graph, "d0", clv_transformer_block(graph, x, &rules, &o), NULL);
+    clv_output(graph, "d0", clv_transformer_block(graph, scaled ? clv_scale(graph, x, 1.5) : x, &rules, &o), NULL);
     return compile(graph, machine, overlap);
+}
+
+static clv_program *compile_forward(const clv_machine *machine, const struct layout_case *c, const int64_t shape[3],
+                                    bool overlap)
+{
+    return compile_pass(machine, c, shape, overlap, false);
 }
 
 static clv_program *compile_block(const struct layout_case *c, const int64_t shape[3], bool overlap)
@@ -599,8 +605,9 @@ static void test_parts_beside_their_products(void **state)
                {{"model=2", "megatron-sp"}, {1, 4096, 510}, {"all_gather", "reduce_scatter"}},
                {{"model=3", "megatron-sp"}, {1, 3072, 510}, {"all_gather", "reduce_scatter"}},
                {{"model=5", "megatron"}, {2, 1024, 510}, {"all_reduce", "all_reduce"}}};
+    clv_machine *cores = must_overlapping_cores();
     for (size_t k = 0; k < sizeof cut / sizeof *cut; k++) {
-        clv_program *program = compile_forward(NULL, &cut[k].layout, cut[k].shape, true);
+        clv_program *program = compile_forward(cores, &cut[k].layout, cut[k].shape, true);
         for (int kind = 0; kind < 2; kind++) {
             int all, hidden = hidden_of(&all, program, cut[k].kinds[kind], false);
             int wholes = wholes_of_kind(program, cut[k].kinds[kind], false);
@@ -610,6 +617,72 @@ static void test_parts_beside_their_products(void **state)
         }
         clv_program_free(program);
     }
+    clv_machine_free(cores);
+}
+
+/* Inside a host the ranks that wait move the bytes: nothing is split there, by default and as the profile says. */
+static void test_whole_where_ranks_move_bytes(void **state)
+{
+    static const struct layout_case c = {"model=4", "megatron-sp"};
+    static const char *const overlaps[] = {"all", "network", "none"};
+    const int64_t shape[3] = {6, 512, 510};
+    for (int k = 0; k < 6; k++) {
+        char profile[512];
+        const int ranks = k < 3 ? 4 : 2; /* on a host: with 2 the sums go over the network */
+        snprintf(profile, sizeof profile,
+                 "{\"name\": \"h\", \"ranks_per_host\": %d, \"hosts\": 2, " SLOW_RANKS ", \"overlap\": \"%s\","
+                 "\"host\": {\"alpha_s\": 1e-9, \"bytes_per_s\": 2e6}, \"network\": {\"alpha_s\": 1e-9,"
+                 " \"bytes_per_s\": 2e6}}",
+                 ranks, overlaps[k % 3]);
+        clv_machine *machine = must_machine(profile);
+        clv_program *program = compile_forward(machine, &c, shape, true);
+        clv_prediction p = {.size = sizeof p};
+        must(clv_program_predict(program, machine, &p, NULL), NULL);
+        must_be_cut(program, &c, k % 3 == 0 || k == 4);
+        assert_true((p.overlapped > 0) == (k % 3 == 0 || k == 4));
+        clv_program_free(program);
+        clv_machine_free(machine);
+    }
+    clv_program *program = compile_forward(NULL, &c, shape, true);
+    must_be_cut(program, &c, false);
+    clv_program_free(program);
+}
+
+/* The chunks of a sum go on, through the residual's addition and the norm, to the gather behind them. */
+static void test_chunks_that_pass_through(void **state)
+{
+    static const struct layout_case c = {"model=2", "megatron-sp"};
+    static const char *const between[] = {"combine", "moments", "normalize"};
+    const int64_t shapes[][3] = {{6, 512, 510}, {1, 4096, 510}};
+    clv_machine *slow = must_slow_links();
+    for (int k = 0; k < 2; k++) {
+        clv_program *program = compile_pass(slow, &c, shapes[k], true, true);
+        for (int n = 0; n < 3; n++) {
+            int split = 0;
+            for (int i = 0; i < program->n_instructions; i++) {
+                const clv_instruction *instruction = &program->instructions[i];
+                split +=
+                    instruction->op && instruction->n_chunks > 1 && strcmp(instruction->op->def->name, between[n]) == 0;
+            }
+            if (split < 2)
+                fail_msg("%s is whole between a sum and a gather", between[n]);
+        }
+        int beside = 0;
+        for (int s = 0; s < clv_program_collective_count(program); s++) {
+            clv_collective collective = {.size = sizeof collective};
+            must(clv_program_collective(program, s, &collective, NULL), NULL);
+            assert_true((collective.completes_at > collective.instruction) == (collective.beside != NULL));
+            beside += collective.beside && strstr(collective.beside, "dot_general") != NULL;
+        }
+        assert_true(beside >= 2);
+        clv_program_free(program);
+        const int64_t small_shapes[][3] = {{B, S, M}, {1, 136, M}};
+        clv_program *programs[] = {compile_pass(slow, &c, small_shapes[k], false, true),
+                                   compile_pass(slow, &c, small_shapes[k], true, true)};
+        assert_true(is_cut(programs[1]));
+        assert_true(agree(programs, k ? "threads" : "mailbox"));
+    }
+    clv_machine_free(slow);
 }
 
 /* What hides is what the prediction is shorter by; memory grows little: by parts, and by attention's workspace where it
@@ -617,23 +690,26 @@ static void test_parts_beside_their_products(void **state)
 static void test_what_it_brings_and_costs(void **state)
 {
     const int64_t shape[3] = {4, 512, 510};
+    clv_machine *cores = must_overlapping_cores();
     for (int k = 0; k < CASES; k++) {
         clv_error err = {0};
-        clv_program *plain = compile_block(&cases[k], shape, false), *program = compile_block(&cases[k], shape, true);
+        clv_program *plain = compile_block_for(cores, &cases[k], shape, false),
+                    *program = compile_block_for(cores, &cases[k], shape, true);
         clv_prediction p = {.size = sizeof p}, q = {.size = sizeof q};
-        must(clv_program_predict(plain, NULL, &p, &err), &err);
-        must(clv_program_predict(program, NULL, &q, &err), &err);
+        must(clv_program_predict(plain, cores, &p, &err), &err);
+        must(clv_program_predict(program, cores, &q, &err), &err);
         if (p.overlapped != 0 || !(q.overlapped > 0))
             fail_msg("%s %s: %g %g", cases[k].mesh, cases[k].rules, p.overlapped, q.overlapped);
         double one_by_one = 0;
         for (int i = 0; i < program->n_instructions; i++)
-            one_by_one += clv_program_predict_instruction(program, NULL, i);
+            one_by_one += clv_program_predict_instruction(program, cores, i);
         assert_true(fabs(q.seconds + q.overlapped - one_by_one) < 1e-9 * one_by_one);
         assert_true(q.seconds < p.seconds);
         assert_true((double)program->region_bytes < 1.35 * (double)plain->region_bytes); /* of one block */
         clv_program_free(plain);
         clv_program_free(program);
     }
+    clv_machine_free(cores);
 }
 
 /* ---- steps are under way at once ---- */
@@ -939,6 +1015,8 @@ int main(void)
         cmocka_unit_test(test_the_same_collectives),
         cmocka_unit_test(test_what_hides),
         cmocka_unit_test(test_parts_beside_their_products),
+        cmocka_unit_test(test_whole_where_ranks_move_bytes),
+        cmocka_unit_test(test_chunks_that_pass_through),
         cmocka_unit_test(test_what_it_brings_and_costs),
         cmocka_unit_test(test_steps_of_two_groups_at_once),
         cmocka_unit_test(test_who_is_late),

@@ -55,7 +55,8 @@ static void test_refused(void **state)
     refused("\"name\":\"n\"", "\"name\":\"n\",\"speed\":1", ", offload_bytes_per_s"); /* the last, too */
     refused("\"efficiency\":0.5", "\"expert_bias_bytes\":{\"forward\":1}", "\"recomputed\" is missing");
     refused("\"efficiency\":0.5", "\"expert_bias_bytes\":{\"up\":1}", "unknown key \"up\"; valid: forward");
-    refused("\"efficiency\":0.5", "\"overlap\":\"some\"", "\"overlap\" is \"some\"; valid: all, network, weights, none");
+    refused("\"efficiency\":0.5", "\"overlap\":\"some\"",
+            "\"overlap\" is \"some\"; valid: all, network, weights, none");
     refused("\"efficiency\":0.5", "\"collectives\":\"tree\"", "\"collectives\" is \"tree\"; valid: ranks, root");
     refused("\"bytes_per_s\":1e7", "\"bytes_per_s\":1e7,\"shares\":1",
             "\"host\": unknown key \"shares\"; valid: alpha_s");

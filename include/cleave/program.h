@@ -153,6 +153,7 @@ typedef struct clv_collective {
     int64_t n_chunks;     /**< number of chunks; 0: not split */
     const char *pass;     /**< "forward"; "backward"; "update": of parameters, and the norm of gradients */
     clv_collective_purpose purpose;
+    const char *beside; /**< a matmul that runs while it moves, else another op that does; NULL: none */
 } clv_collective;
 
 /** Number of collectives; 0 for NULL. */

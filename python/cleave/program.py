@@ -54,6 +54,7 @@ def _row(mesh: Mesh, c: Any, seconds: float) -> dict[str, Any]:
         "axes": axes,
         "bytes": c.bytes, "seconds": seconds, "overlapped": c.completes_at > c.instruction,
         "part": f"{c.chunk + 1}/{c.n_chunks}" if c.n_chunks else None,
+        "beside": py_str(c.beside) or None,
         "pass": py_str(getattr(c, "pass")), "purpose": py_str(lib.clv_collective_purpose_name(c.purpose)),
         "implicit": bool(c.implicit), "reason": py_str(c.reason),
         "statement": py_str(c.statement) or None,

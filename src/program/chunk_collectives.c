@@ -3,8 +3,8 @@
  * In: a program, and for how long ranks would wait for each collective. Out: the program with some collectives split
  * into n chunks, together with the matmuls before them (additions, norms and casts may lie between) and after them, and
  * with what lies between split instructions, so that chunks pass from one to the next. Then link and compute work at
- * once, except for the first and last chunk; latency grows n-fold. The best n by predicted time is used, if it beats the
- * whole. The scheduler decides whether all splits together pay. Collectives that do not run beside ops stay whole.
+ * once, except for the first and last chunk; latency grows n-fold. The best n by predicted time is used, if it beats
+ * the whole. The scheduler decides whether all splits together pay. Collectives that do not run beside ops stay whole.
  *
  * A chunk is some rows of the outermost dimension that has more than one index on a rank, if all ranks have equally
  * many. So chunks are contiguous in their buffer, and an op that treats rows alike (clv_op_traits.is_rowwise) computes

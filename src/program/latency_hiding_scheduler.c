@@ -1,10 +1,11 @@
 /* latency_hiding_scheduler.c - list scheduler: reorders instructions so that collectives overlap with compute.
  *
  * In: a program. Out: a new order, and for each collective the instruction after which ranks wait for it. List
- * scheduling (Graham 1969) over two resources: the ranks' compute, and a link for each group. Of the instructions that
- * can run the one with the longest path to the end goes first, so that operands of later collectives come before values
- * that nothing waits for (gradients of weights). Instructions move by at most WINDOW positions, which bounds how much
- * longer operands live, and how far ahead weights are gathered.
+ * scheduling (Graham 1969) over two resources: the ranks' compute, and a link for each group. (Where the ranks that
+ * wait move the bytes, the order costs nothing, and hides that others are late.) Of the instructions that can run the
+ * one with the longest path to the end goes first, so that operands of later collectives come before values that
+ * nothing waits for (gradients of weights). Instructions move by at most WINDOW positions, which bounds how much longer
+ * operands live, and how far ahead weights are gathered.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -22,7 +23,6 @@ typedef struct node {
     int first_successor, n_successors;
     int waits_for; /* number of predecessors that have not begun */
     bool begun;
-    bool beside; /* a collective that moves bytes while ops run; else the ranks do, from when it begins */
     double seconds;
     double path;  /* seconds of the longest path from its start to the end */
     double ready; /* time at which its operands are complete */
@@ -69,20 +69,6 @@ static void link_nodes(schedule *s, const clv_instruction_edges *e)
     }
 }
 
-/* Edges lead to higher numbers. Chunks of a collective move one after the other. */
-static void find_paths(schedule *s)
-{
-    for (int i = s->n - 1; i >= 0; i--) {
-        node *it = &s->nodes[i];
-        const clv_instruction *instruction = &s->program->instructions[i];
-        if (it->beside && instruction->chunk + 1 < instruction->n_chunks)
-            it->path = s->nodes[i + 1].path;
-        for (int k = 0; k < it->n_successors; k++)
-            it->path = fmax(it->path, s->nodes[s->successors[it->first_successor + k]].path);
-        it->path += it->seconds;
-    }
-}
-
 static int group_of(const schedule *s, int i)
 {
     return s->program->instructions[i].group;
@@ -91,6 +77,20 @@ static int group_of(const schedule *s, int i)
 static bool moves(const schedule *s, int i)
 {
     return group_of(s, i) >= 0;
+}
+
+/* Edges lead to higher numbers. Chunks of a collective move one after the other. */
+static void find_paths(schedule *s)
+{
+    for (int i = s->n - 1; i >= 0; i--) {
+        node *it = &s->nodes[i];
+        const clv_instruction *instruction = &s->program->instructions[i];
+        if (moves(s, i) && instruction->chunk + 1 < instruction->n_chunks)
+            it->path = s->nodes[i + 1].path;
+        for (int k = 0; k < it->n_successors; k++)
+            it->path = fmax(it->path, s->nodes[s->successors[it->first_successor + k]].path);
+        it->path += it->seconds;
+    }
 }
 
 /* ---- the order for the window ---- */
@@ -153,7 +153,7 @@ static void place_instruction(schedule *s, int i)
     it->begun = true;
     if (moves(s, i))
         s->flights[group_of(s, i)] = (flight){i, done};
-    if (!it->beside)
+    else
         s->now = done;
     for (int k = 0; k < it->n_successors; k++) {
         node *next = &s->nodes[s->successors[it->first_successor + k]];
@@ -173,7 +173,7 @@ static double could_begin(const schedule *s, int i)
     return f && f->instruction >= 0 ? fmax(ready, f->done) : ready;
 }
 
-/* Whether i goes before the other one (-1: none) if both can begin: collectives before ops, and then the longer path. */
+/* Whether i goes before the other one (-1: none) if both can begin: collectives before ops, then the longer path. */
 static bool goes_before(const schedule *s, int i, int other)
 {
     if (other < 0 || moves(s, i) != moves(s, other))
@@ -239,7 +239,6 @@ static void measure(schedule *s, const clv_machine *machine)
     clv_cost_model_make(&model, &s->program->mesh, machine);
     for (int i = 0; i < s->n; i++) {
         s->nodes[i].seconds = clv_instruction_seconds(s->program, &model, i);
-        s->nodes[i].beside = moves(s, i) && clv_instruction_may_overlap(&model, &s->program->instructions[i]);
         s->nodes[i].last = -1;
     }
     for (int g = 0; g < s->program->n_groups; g++)

@@ -121,6 +121,20 @@ int clv_program_collective_count(const clv_program *program)
     return program ? program->n_steps : 0;
 }
 
+/* The name of the first matmul, else the first op, that runs while collective i moves; NULL: none does. */
+static const char *runs_beside(const clv_program *program, int i)
+{
+    const char *name = NULL;
+    for (int k = i + 1; k <= clv_program_completes_at(program, i); k++) {
+        const clv_instruction *instruction = &program->instructions[k];
+        if (instruction->op && instruction->op->def->counts_flops)
+            return instruction->name;
+        if (instruction->op && !name)
+            name = instruction->name;
+    }
+    return name;
+}
+
 clv_status clv_program_collective(const clv_program *program, int i, clv_collective *out, clv_error *err)
 {
     CLV_TRY(clv_require(program && out, __func__, "a program and out", err));
@@ -146,6 +160,7 @@ clv_status clv_program_collective(const clv_program *program, int i, clv_collect
                                  .completes_at = clv_program_completes_at(program, program->steps[i]),
                                  .chunk = instruction->chunk,
                                  .n_chunks = instruction->n_chunks,
+                                 .beside = runs_beside(program, program->steps[i]),
                                  .pass = instruction->backward ? "backward"
                                          : instruction->update ? "update"
                                                                : "forward"};

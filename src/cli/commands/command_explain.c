@@ -1,6 +1,8 @@
 /* command_explain.c - the `cleave explain` command: why each op got its sharding strategy, the candidates considered,
  * Graphviz output.
  */
+#include <string.h>
+
 #include "cleave/import.h"
 #include "cli/options/auto_rules.h"
 #include "cli/command.h"
@@ -44,9 +46,36 @@ static void add_text(clv_table *t, const char *key, const char *text, bool json)
     free(pattern);
 }
 
-static void add_decision(clv_table *t, const clv_partition_decision *row, bool json)
+/* Into how many parts a reshard is split, and what they run beside; cut short where that is too long. */
+static void describe_parts(char *out, size_t size, const clv_program *program, const clv_partition_decision *row)
 {
-    char *why = clv_replace_op_names(row->why);
+    const char *beside = NULL;
+    int64_t hidden = 0, n = 0;
+    clv_collective c = {.size = sizeof c};
+    clv_instruction_info first = {.size = sizeof first};
+    out[0] = '\0';
+    if (clv_program_instruction(program, row->instruction, &first, NULL) != CLV_OK || first.collective < 0 ||
+        clv_program_collective(program, first.collective, &c, NULL) != CLV_OK || c.n_chunks == 0)
+        return;
+    for (int i = 0; clv_program_collective(program, i, &c, NULL) == CLV_OK; i++) {
+        if (c.n_chunks == 0 || strcmp(c.op, row->op) != 0 || strcmp(c.kind, row->kind) != 0 ||
+            strcmp(c.tensor, row->purpose) != 0)
+            continue;
+        n = c.n_chunks;
+        hidden += c.beside != NULL;
+        beside = beside ? beside : c.beside;
+    }
+    snprintf(out, size, "%lld of %lld parts move beside %s: ", (long long)hidden, (long long)n,
+             beside ? beside : "ops");
+}
+
+static void add_decision(clv_table *t, const clv_partition_decision *row, const clv_program *program, bool json)
+{
+    char text[1024], parts[256];
+    describe_parts(parts, sizeof parts, program, row);
+    snprintf(text, sizeof text, "%s%s", parts, row->why);
+    const char *said = parts[0] ? text : row->why;
+    char *why = clv_replace_op_names(said);
     clv_table_begin_row(t);
     add_text(t, "op", row->op, json);
     clv_table_text(t, "kind", row->kind);
@@ -61,7 +90,7 @@ static void add_decision(clv_table *t, const clv_partition_decision *row, bool j
         clv_table_seconds(t, "strategy_seconds", row->strategy_seconds);
     }
     clv_table_text(t, "layouts", row->layouts);
-    add_text(t, "why", why ? why : row->why, json);
+    add_text(t, "why", why ? why : said, json);
     free(why);
     if (!json)
         clv_table_merge_row(t);
@@ -78,7 +107,7 @@ static clv_status list_decisions(clv_invocation *run, const clv_program *program
     for (int i = 0; i < clv_program_decision_count(program); i++) {
         clv_partition_decision row = {.size = sizeof row};
         CLV_TRY(clv_program_decision(program, i, &row, err));
-        add_decision(t, &row, run->format.json);
+        add_decision(t, &row, program, run->format.json);
         bytes += row.bytes;
         seconds += row.seconds;
     }

@@ -136,6 +136,7 @@ clv_table *clv_collective_table_one_by_one(const clv_program *program, const clv
         clv_table_seconds(t, "seconds", clv_program_predict_instruction(program, machine, c.instruction));
         clv_table_bool(t, "overlapped", c.completes_at > c.instruction);
         add_part(t, &c);
+        add_optional_text(t, "beside", c.beside);
         clv_table_text(t, "pass", c.pass);
         clv_table_text(t, "purpose", clv_collective_purpose_name(c.purpose));
         clv_table_bool(t, "implicit", c.implicit);

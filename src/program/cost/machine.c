@@ -21,6 +21,7 @@ static const clv_machine default_machine = {.name = "default",
                                             .memory_bytes_per_s = 20e9,
                                             .efficiency = 1,
                                             .traffic_factor = 1,
+                                            .overlap = CLV_OVERLAP_NETWORK,
                                             .flops_per_s = {CLV_DTYPE_TABLE(DEFAULT_FLOPS)},
                                             .host = {.alpha_s = 5e-6, .bytes_per_s = 4e9},
                                             .network = {.alpha_s = 5e-6, .bytes_per_s = 4e9}};
