@@ -208,12 +208,12 @@ static clv_program *plan(const planned *p)
     must(clv_axis_rules_set_stages(&rules, &mesh, p->runs, p->stage_layers, p->stage_layers ? p->runs * p->stages : 0,
                                    &err),
          &err);
-    const clv_model_options options = {.mesh = &mesh,
-                                       .rules = &rules,
-                                       .compile = {.schedule = p->schedule, .recompute = p->recompute}};
+    const clv_model_options options = {
+        .mesh = &mesh, .rules = &rules, .compile = {.schedule = p->schedule, .recompute = p->recompute}};
     must(clv_model_new(&model, &sizes, &options, &err), &err);
     must(clv_graph_new(&graph, &mesh, &err), &err);
-    const clv_model_graph_options shape = {.size = sizeof shape, .batch = 32 / p->microbatches * p->microbatches, .seq = 64};
+    const clv_model_graph_options shape = {
+        .size = sizeof shape, .batch = 32 / p->microbatches * p->microbatches, .seq = 64};
     clv_model_train_step(graph, model, &shape,
                          &(clv_update_options){.size = sizeof(clv_update_options),
                                                .accumulate = p->microbatches,
@@ -620,12 +620,17 @@ static void test_refused_stages(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),           cmocka_unit_test(test_checkpoints_of_any_mesh),
-        cmocka_unit_test(test_bubbles_and_memory),  cmocka_unit_test(test_bubbles_beside_axes), cmocka_unit_test(test_balanced_stages),
-        cmocka_unit_test(test_plans_are_exact),     cmocka_unit_test(test_sends),
-        cmocka_unit_test(test_compressed_sends),    cmocka_unit_test(test_checker_of_schedules),
-        cmocka_unit_test(test_layouts_with_stages), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_refused_stages)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits),
+                                       cmocka_unit_test(test_checkpoints_of_any_mesh),
+                                       cmocka_unit_test(test_bubbles_and_memory),
+                                       cmocka_unit_test(test_bubbles_beside_axes),
+                                       cmocka_unit_test(test_balanced_stages),
+                                       cmocka_unit_test(test_plans_are_exact),
+                                       cmocka_unit_test(test_sends),
+                                       cmocka_unit_test(test_compressed_sends),
+                                       cmocka_unit_test(test_checker_of_schedules),
+                                       cmocka_unit_test(test_layouts_with_stages),
+                                       cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_refused_stages)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

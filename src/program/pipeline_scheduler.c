@@ -431,10 +431,10 @@ static clv_status make_stages(pipeline *p, clv_arena *arena, clv_error *err)
     p->stages = clv_arena_alloc(arena, (size_t)p->n_stages, sizeof *p->stages);
     bool all = p->stages != NULL;
     for (int s = 0; all && s < p->n_stages; s++) {
-        p->stages[s] = (stage){.ready = clv_arena_alloc(arena, n, sizeof(int)),
-                               .unfinished = {clv_arena_alloc(arena, units, sizeof(int)),
-                                              clv_arena_alloc(arena, units, sizeof(int))},
-                               .current = -1};
+        p->stages[s] = (stage){
+            .ready = clv_arena_alloc(arena, n, sizeof(int)),
+            .unfinished = {clv_arena_alloc(arena, units, sizeof(int)), clv_arena_alloc(arena, units, sizeof(int))},
+            .current = -1};
         all = p->stages[s].ready && p->stages[s].unfinished[0] && p->stages[s].unfinished[1];
     }
     return all ? CLV_OK : clv_fail_memory(err, "the stages of a schedule", n * sizeof(int));
