@@ -435,7 +435,8 @@ static clv_memory memory_of(const estimate *e, int64_t stage)
     const double gradients = fmax(layer->at[CLV_FIGURE_GRADIENTS], 0), weights = gathered_weights(e);
     const double gathered = fmax(layer->at[CLV_FIGURE_GATHERED] - weights, 0);
     const double kept = fmax(layer->at[CLV_FIGURE_REGION] - gradients - weights, 0); /* of a microbatch */
-    const double held = e->how.offload_layers ? held_layers(e, layers) : layers * in_flight;
+    const double each = e->links.machine->software[0] ? 1 : clv_pipeline_held(e->pipeline.schedule);
+    const double held = e->how.offload_layers ? held_layers(e, layers) : layers * in_flight * each;
     const double region = layers * (gradients + weights) + kept * held + rest->at[CLV_FIGURE_REGION] +
                           (last ? fmax(head->at[CLV_FIGURE_REGION], 0) : 0);
     clv_memory m = {

@@ -111,9 +111,12 @@ static void price_schedules(clv_plan_search *s, clv_searched_layout *l, int vari
     if (best.batch)
         clv_search_add(l, &best);
     clv_search_find_best(s, l);
-    if (runs.batch && !best.runs && (l->best_runs < 0 || clv_search_compare(s, &runs, &l->item[l->best_runs]) < 0))
+    const bool add_runs =
+        runs.batch && !best.runs && (l->best_runs < 0 || clv_search_compare(s, &runs, &l->item[l->best_runs]) < 0);
+    if (add_runs)
         clv_search_add(l, &runs);
-    if (least.batch && (!best.batch || least.price.memory < best.price.memory))
+    const bool is_runs = add_runs && least.schedule == runs.schedule && least.virtual_stages == runs.virtual_stages;
+    if (least.batch && !is_runs && (!best.batch || least.price.memory < best.price.memory))
         clv_search_add(l, &least);
 }
 
