@@ -85,8 +85,8 @@ static void extend_time(figures *more, const figures *few, double steps)
     to->waits = line(few->parts.waits, to->waits, steps);
 }
 
-/* Of inputs alone where others do not wait for the end of the step. State does not grow. Space between buffers keeps its
- * part of the region: how buffers are packed does not follow a line. */
+/* Of inputs alone where others do not wait for the end of the step. State does not grow. Space between buffers keeps
+ * its part of the region: how buffers are packed does not follow a line. */
 static void extend_memory(clv_memory *more, const clv_memory *few, double steps, bool inputs_alone)
 {
     static const size_t kinds[] = {offsetof(clv_memory, gradients),     offsetof(clv_memory, activations),

@@ -103,9 +103,10 @@ static void price_schedules(clv_plan_search *s, clv_searched_layout *l, int vari
     if (!least.batch)
         l->status =
             clv_fail(&l->err, CLV_EINVAL,
-                     "%lld layers on %lld stages: no schedule %s with %lld virtual stages; valid: at most %lld",
-                     (long long)s->space.shape.layers, (long long)l->at.stages, clv_plan_schedule_name(s->schedule),
-                     (long long)s->virtual_stages, (long long)(s->space.shape.layers / l->at.stages));
+                     "%lld layers on %lld stages: no schedule%s%s with %lld virtual stages; valid: at most %lld",
+                     (long long)s->space.shape.layers, (long long)l->at.stages, s->schedule ? " " : "",
+                     s->schedule ? clv_plan_schedule_name(s->schedule) : "", (long long)s->virtual_stages,
+                     (long long)(s->space.shape.layers / l->at.stages));
     if (s->exhaustive)
         return;
     if (best.batch)
