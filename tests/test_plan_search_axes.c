@@ -400,7 +400,7 @@ static void test_refused(void **state)
     refuses(&(clv_plan_search_options){.base = &base, .every_layout = true}, CLV_EINVAL, "of what is estimated");
     refuses(&(clv_plan_search_options){.base = &base, .memory_limit = 1e5}, CLV_ELIMIT, "; the least is ");
     refuses(&(clv_plan_search_options){.base = &base, .virtual_stages = 5}, CLV_EINVAL,
-            "4 layers on 4 stages: no schedule default with 5 virtual stages; valid: at most 1");
+            "4 layers on 4 stages: no schedule with 5 virtual stages; valid: at most 1");
     base.mode = CLV_PLAN_MODE_DECODE;
     refuses(&(clv_plan_search_options){.base = &base}, CLV_EINVAL, "a training step of a model");
 }

@@ -448,7 +448,8 @@ static clv_memory memory_of(const estimate *e, int64_t stage)
     const double gradients = fmax(layer->at[CLV_FIGURE_GRADIENTS], 0), weights = gathered_weights(e);
     const double gathered = fmax(layer->at[CLV_FIGURE_GATHERED] - weights, 0);
     const double kept = fmax(layer->at[CLV_FIGURE_REGION] - gradients - weights, 0); /* of a microbatch */
-    const double held = e->how.offload_layers ? held_layers(e, layers) : layers * in_flight;
+    const double each = e->links.machine->software[0] ? 1 : clv_pipeline_held(e->pipeline.schedule);
+    const double held = e->how.offload_layers ? held_layers(e, layers) : layers * in_flight * each;
     const double bytes = e->links.machine->gathered_weight_bytes, own = (double)clv_dtype_size(e->plan.dtype);
     const double kept_weights = bytes > 0 ? weights * bytes / own : weights;
     const double region = layers * (gradients + kept_weights) + kept * held + rest->at[CLV_FIGURE_REGION] +

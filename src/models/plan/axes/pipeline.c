@@ -29,6 +29,11 @@ double clv_pipeline_in_flight(const clv_pipeline *p, int64_t stage)
     return fmin((double)(m * v), (double)(2 * after + (v - 1) * p->stages + 1)) / (double)v;
 }
 
+double clv_pipeline_held(clv_plan_schedule schedule)
+{
+    return schedule == CLV_SCHEDULE_ZERO_BUBBLE ? 1.75 : 1;
+}
+
 /* Where fewer microbatches than stages go round, each round waits for the last stage. */
 static double waits_between_rounds(const clv_pipeline *p)
 {

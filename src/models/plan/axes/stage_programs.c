@@ -7,10 +7,7 @@
 #include "base/error.h"
 #include "program/program.h"
 
-enum {
-    WHOLE = 1024,        /* layers times microbatches of a program that compiles in about a second */
-    FEW_MICROBATCHES = 2 /* above the number of stages: from here on one more adds the same */
-};
+enum { WHOLE = 1024 /* layers times microbatches of a program that compiles in about a second */ };
 
 /* ---- figures of a program ---- */
 
@@ -88,9 +85,9 @@ static void extend_time(figures *more, const figures *few, double steps)
     to->waits = line(few->parts.waits, to->waits, steps);
 }
 
-/* State does not grow. Space between buffers keeps its part of the region: how buffers are packed does not follow a
- * line. */
-static void extend_memory(clv_memory *more, const clv_memory *few, double steps)
+/* Of inputs alone where others do not wait for the end of the step. State does not grow. Space between buffers keeps
+ * its part of the region: how buffers are packed does not follow a line. */
+static void extend_memory(clv_memory *more, const clv_memory *few, double steps, bool inputs_alone)
 {
     static const size_t kinds[] = {offsetof(clv_memory, gradients),     offsetof(clv_memory, activations),
                                    offsetof(clv_memory, gathered),      offsetof(clv_memory, inputs),
@@ -100,7 +97,8 @@ static void extend_memory(clv_memory *more, const clv_memory *few, double steps)
     int64_t now = 0;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         int64_t *to = (int64_t *)((char *)more + kinds[i]);
-        *to = llround(line((double)*(const int64_t *)((const char *)few + kinds[i]), (double)*to, steps));
+        if (!inputs_alone || kinds[i] == offsetof(clv_memory, inputs))
+            *to = llround(line((double)*(const int64_t *)((const char *)few + kinds[i]), (double)*to, steps));
         now += *to;
     }
     more->fragments = held > 0 ? llround((double)more->fragments / (double)held * (double)now) : more->fragments;
@@ -109,6 +107,14 @@ static void extend_memory(clv_memory *more, const clv_memory *few, double steps)
 }
 
 /* ---- the price ---- */
+
+/* From how many microbatches on one more adds the same seconds: those of zero-bubble, which puts gradients off, are
+ * still filling up where others are not. */
+static int64_t first_steady(clv_plan_schedule schedule, int64_t stages)
+{
+    enum { MORE = 2 };
+    return schedule == CLV_SCHEDULE_ZERO_BUBBLE && stages > MORE ? 2 * stages : stages + MORE;
+}
 
 bool clv_virtual_stages_are_compiled(int64_t virtual_stages, int64_t stages, int64_t microbatches, int64_t layers)
 {
@@ -124,7 +130,8 @@ clv_status clv_program_price_compute(clv_program_price *out, const clv_plan_opti
     figures few, more;
     o.accumulate = o.accumulate ? o.accumulate : 1;
     o.batch = o.batch ? o.batch : CLV_PLAN_BATCH;
-    const int64_t first = stages + FEW_MICROBATCHES, cheap = WHOLE / layers;
+    const clv_plan_schedule schedule = o.compile.schedule;
+    const int64_t first = first_steady(schedule, stages), cheap = WHOLE / layers;
     const int64_t last = stages > 1 && cheap > first ? cheap : first + 1;
     const bool whole =
         o.accumulate <= (cheap > last ? cheap : last) || o.batch % o.accumulate != 0; /* which is refused */
@@ -134,7 +141,8 @@ clv_status clv_program_price_compute(clv_program_price *out, const clv_plan_opti
         const double steps = (double)(o.accumulate - last) / (double)(last - first);
         extend_time(&more, &few, steps);
         for (int64_t s = 0; s < stages; s++)
-            extend_memory(&more.stage[s], &few.stage[s], steps);
+            extend_memory(&more.stage[s], &few.stage[s], steps,
+                          schedule != CLV_SCHEDULE_GPIPE && schedule != CLV_SCHEDULE_AUTO);
     }
     *out =
         (clv_program_price){.predicted = more.predicted, .parts = more.parts, .memory = more.stage[0], .whole = whole};

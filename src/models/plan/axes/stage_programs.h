@@ -1,8 +1,8 @@
 /* stage_programs.h - prices a training step by the program that runs it, or by two with fewer microbatches.
  *
  * The whole program is compiled where that takes about a second. Else seconds, and the bytes of each stage, are
- * extrapolated in the number of microbatches, from two more than there are stages on: there each adds the same, by
- * every schedule (tests/test_plan_stages.c).
+ * extrapolated in the number of microbatches, from two more than there are stages on, of zero-bubble twice as many:
+ * there each adds the same, by every schedule (tests/test_plan_stages.c).
  */
 #ifndef CLEAVE_MODELS_PLAN_AXES_STAGE_PROGRAMS_H
 #define CLEAVE_MODELS_PLAN_AXES_STAGE_PROGRAMS_H

@@ -103,17 +103,21 @@ static void price_schedules(clv_plan_search *s, clv_searched_layout *l, int vari
     if (!least.batch)
         l->status =
             clv_fail(&l->err, CLV_EINVAL,
-                     "%lld layers on %lld stages: no schedule %s with %lld virtual stages; valid: at most %lld",
-                     (long long)s->space.shape.layers, (long long)l->at.stages, clv_plan_schedule_name(s->schedule),
-                     (long long)s->virtual_stages, (long long)(s->space.shape.layers / l->at.stages));
+                     "%lld layers on %lld stages: no schedule%s%s with %lld virtual stages; valid: at most %lld",
+                     (long long)s->space.shape.layers, (long long)l->at.stages, s->schedule ? " " : "",
+                     s->schedule ? clv_plan_schedule_name(s->schedule) : "", (long long)s->virtual_stages,
+                     (long long)(s->space.shape.layers / l->at.stages));
     if (s->exhaustive)
         return;
     if (best.batch)
         clv_search_add(l, &best);
     clv_search_find_best(s, l);
-    if (runs.batch && !best.runs && (l->best_runs < 0 || clv_search_compare(s, &runs, &l->item[l->best_runs]) < 0))
+    const bool add_runs =
+        runs.batch && !best.runs && (l->best_runs < 0 || clv_search_compare(s, &runs, &l->item[l->best_runs]) < 0);
+    if (add_runs)
         clv_search_add(l, &runs);
-    if (least.batch && (!best.batch || least.price.memory < best.price.memory))
+    const bool is_runs = add_runs && least.schedule == runs.schedule && least.virtual_stages == runs.virtual_stages;
+    if (least.batch && !is_runs && (!best.batch || least.price.memory < best.price.memory))
         clv_search_add(l, &least);
 }
 

@@ -58,20 +58,38 @@ static void sort(const clv_plan_search *s, clv_search_candidate **list, int n)
     }
 }
 
+/* The best one that runs of the layouts, behind `after` (NULL: of all); NULL: there is none. */
+static clv_search_candidate *next_runnable(const clv_plan_search *s, const clv_search_candidate *after)
+{
+    clv_search_candidate *best = NULL;
+    for (int i = 0; i < s->n_layouts; i++) {
+        const clv_searched_layout *l = &s->layouts[i];
+        clv_search_candidate *c = l->best_runs >= 0 ? &l->item[l->best_runs] : NULL;
+        if (c && (!after || clv_search_compare(s, after, c) < 0) && (!best || clv_search_compare(s, c, best) < 0))
+            best = c;
+    }
+    return best;
+}
+
 /* Adds the best one that runs, of layouts whose best does not, if the list has none. */
 static void add_runnable(clv_plan_search *s)
 {
-    clv_search_candidate *best = NULL;
     for (int i = 0; i < s->n_ranked; i++)
         if (s->ranked[i]->runs)
             return;
-    for (int i = 0; i < s->n_layouts; i++) {
-        clv_searched_layout *l = &s->layouts[i];
-        if (l->best_runs >= 0 && (!best || clv_search_compare(s, &l->item[l->best_runs], best) < 0))
-            best = &l->item[l->best_runs];
-    }
+    clv_search_candidate *best = next_runnable(s, NULL);
     if (best)
         s->ranked[s->n_ranked++] = best;
+}
+
+/* Adds those that come in place of the last one, if that does not fit: they are priced beside it. */
+static void add_further_runnable(clv_plan_search *s)
+{
+    clv_search_candidate *last = s->n_ranked > 0 ? s->ranked[s->n_ranked - 1] : NULL;
+    const bool alone = last && last->runs && !last->whole && (s->n_ranked == 1 || !s->ranked[s->n_ranked - 2]->runs);
+    for (int i = 1; alone && last && i < CLV_SEARCH_AT_ONCE; i++)
+        if ((last = next_runnable(s, last)))
+            s->ranked[s->n_ranked++] = last;
 }
 
 /* Of a sorted list those that are reported: of a mesh only its better order; and the best one that runs. */
@@ -133,6 +151,8 @@ void clv_search_rank(clv_plan_search *s)
         again = false;
         for (int i = 0; i < s->n_ranked; i++)
             again = again || !s->ranked[i]->whole;
+        if (again)
+            add_further_runnable(s);
         if (again)
             clv_search_run_all(s, refine, s->ranked, s->n_ranked);
     }

@@ -152,7 +152,7 @@ clv_status clv_search_list_layouts(clv_plan_search *s, clv_error *err)
     int n;
     CLV_TRY(clv_plan_search_space_list(&found, &n, &s->space, err));
     s->layouts = calloc((size_t)n, sizeof *s->layouts);
-    s->ranked = calloc((size_t)n + 1, sizeof(clv_search_candidate *));
+    s->ranked = calloc((size_t)n + CLV_SEARCH_AT_ONCE, sizeof(clv_search_candidate *));
     for (int i = 0; s->layouts && i < n; i++) {
         s->layouts[i] = (clv_searched_layout){.at = found[i], .best = -1, .best_runs = -1};
         set_sizes(s, &s->layouts[i]);

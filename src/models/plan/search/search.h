@@ -15,6 +15,7 @@
 
 enum {
     CLV_SEARCH_SIZES = 128, /* of microbatches, or batches */
+    CLV_SEARCH_AT_ONCE = 2, /* candidates that are priced with all layers before it is known which is needed */
     CLV_SEARCH_VARIANTS = 3 * (CLV_RECOMPUTE_FULL + 1)
 };
 
@@ -73,7 +74,7 @@ struct clv_plan_search {
     clv_planned_cost *planned_costs;
     double reached; /* seconds a sequence above which a layout is not reported; infinity: not known yet */
     int n_ranked, n_front;
-    clv_search_candidate **ranked, **front; /* [n_layouts], [priced] */
+    clv_search_candidate **ranked, **front; /* [n_layouts + CLV_SEARCH_AT_ONCE], [priced] */
 };
 
 /* ---- request.c ---- */
