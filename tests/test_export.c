@@ -406,10 +406,12 @@ static void test_optimizers(void **state)
 /* Programs of JAX and PyTorch: read, written and read again. Constants are written in place. */
 static void test_programs(void **state)
 {
-    static const char *const programs[] = {
-        "stablehlo/mlp.mlir",        "stablehlo/gpt2.mlir",       "stablehlo/llama.mlir",       "stablehlo/esm.mlir",
-        "stablehlo/scan_remat.mlir", "stablehlo/nnx_layers.mlir", "stablehlo/moe.mlir",         "stablehlo/fsdp.mlir",
-        "stablehlo/dropout.mlir",    "torch_export/gpt2.pt2",     "torch_export/llama_core.pt2"};
+    static const char *const programs[] = {"stablehlo/mlp.mlir",        "stablehlo/gpt2.mlir",
+                                           "stablehlo/llama.mlir",      "stablehlo/esm.mlir",
+                                           "stablehlo/scan_remat.mlir", "stablehlo/nnx_layers.mlir",
+                                           "stablehlo/moe.mlir",        "stablehlo/fsdp.mlir",
+                                           "stablehlo/dropout.mlir",    "stablehlo/shard_map_collectives.mlir",
+                                           "torch_export/gpt2.pt2",     "torch_export/llama_core.pt2"};
     static running ours;
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
         clv_import *read = NULL;
