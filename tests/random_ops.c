@@ -226,7 +226,11 @@ static clv_value gated(random_maker *m, clv_value a)
 static clv_value dropout(random_maker *m, clv_value a)
 {
     clv_value step = random_chance(m, 2) ? random_new(m, CLV_I32, 0, NULL, RANDOM_STEP, 0) : CLV_NONE;
-    return clv_dropout(m->graph, a, 0.25, clv_key_seed((uint64_t)m->slot), step);
+    if (random_type(m, a).rank > 1)
+        m->graph->zigzag = random_pick(m, 4);
+    const clv_value out = clv_dropout(m->graph, a, 0.25, clv_key_seed((uint64_t)m->slot), step);
+    m->graph->zigzag = 0;
+    return out;
 }
 
 /* ---- reductions, rows ---- */
@@ -432,7 +436,11 @@ static clv_value attention(random_maker *m, clv_value a)
         options.dropout_key = clv_key_seed((uint64_t)m->slot);
         options.dropout_step = random_chance(m, 2) ? random_new(m, CLV_I32, 0, NULL, RANDOM_STEP, 0) : CLV_NONE;
     }
-    return clv_attention(m->graph, q, kv, &options);
+    if (keys == queries && !clv_valid(options.offset) && random_chance(m, 2))
+        m->graph->zigzag = 1 + random_pick(m, 4);
+    const clv_value out = clv_attention(m->graph, q, kv, &options);
+    m->graph->zigzag = 0;
+    return out;
 }
 
 static clv_value by_tables(random_maker *m, clv_value a)
@@ -459,8 +467,12 @@ static clv_value rope(random_maker *m, clv_value a)
                                 .dims = random_chance(m, 2) ? 2 : 0,
                                 .interleaved = random_chance(m, 2),
                                 .factor = random_chance(m, 3) ? 2 : 0};
-    clv_value x = random_operand(m, random_type(m, a).dtype, packed ? 5 : 4, shape);
-    return clv_rope(m->graph, x, offset(m, shape[0], 9), &options);
+    clv_value x = random_operand(m, random_type(m, a).dtype, packed ? 5 : 4, shape), from = offset(m, shape[0], 9);
+    if (!clv_valid(from))
+        m->graph->zigzag = random_pick(m, 4);
+    const clv_value out = clv_rope(m->graph, x, from, &options);
+    m->graph->zigzag = 0;
+    return out;
 }
 
 static clv_value cache_update(random_maker *m, clv_value a)
@@ -610,6 +622,16 @@ static clv_value permute(random_maker *m, clv_value a, int d)
     return clv_permute(m->graph, a, d, sources);
 }
 
+/* Whole numbers of sequences in zig-zag order. */
+static clv_value zigzag(random_maker *m, clv_value a)
+{
+    const clv_value x = random_new(m, CLV_I32, 2, (int64_t[]){random_size(m), 1 + random_pick(m, 9)}, RANDOM_INDEX, 7);
+    m->graph->zigzag = 1 + random_pick(m, 4);
+    const clv_value out = clv_tokens_in_row_order(m->graph, x);
+    m->graph->zigzag = 0;
+    return clv_cast(m->graph, out, random_type(m, a).dtype);
+}
+
 /* Elements moved; the largest so far; and whole numbers in order: ties may not depend on rounding. */
 static clv_value order(random_maker *m, clv_value a)
 {
@@ -617,7 +639,9 @@ static clv_value order(random_maker *m, clv_value a)
     if (type.rank == 0)
         return CLV_NONE;
     int d = (int)random_pick(m, type.rank);
-    int which = (int)random_pick(m, 4);
+    int which = (int)random_pick(m, 5);
+    if (which == 3)
+        return zigzag(m, a);
     if (which == 2)
         return permute(m, a, d);
     if (which == 0)
