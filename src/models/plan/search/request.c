@@ -73,11 +73,17 @@ static clv_status set_model(clv_plan_search *s, const clv_plan_search_options *o
     space->programs = !needed;
     space->planned = space->trains && b->model && !o->every_layout && (needed || !b->mesh);
     space->runnable = o->runnable;
+    space->all_run = !machine.software[0] && (!moe->family || moe->runs);
     if (!moe->family || moe->runs)
         CLV_TRY(clv_price_shape_compute(&space->shape, b, err));
     else
         space->shape = (clv_price_shape){.layers = moe->layers + moe->mtp_layers, .heads = moe->heads};
     const bool runs = !b->mesh || clv_mesh_of_model_runs(b->mesh, moe, space->shape.layers, b->compile.machine);
+    if (!runs && space->all_run)
+        return clv_fail(err, CLV_EINVAL,
+                        "a search of a mesh with more stages than the model has layers, %lld; valid: at most one a "
+                        "layer, and at most %d",
+                        (long long)space->shape.layers, CLV_MAX_STAGES);
     if (needed && (!space->planned || (o->runnable && (!runs || (moe->family && !moe->runs)))))
         return clv_fail(err, CLV_EINVAL,
                         "a search of stages, or of what is estimated; valid: a training step of a model, without"
@@ -120,7 +126,7 @@ clv_status clv_search_set_up(clv_plan_search *s, const clv_plan_search_options *
     s->threads = o->threads > 0 ? o->threads : clv_usable_cores();
     s->threads = s->threads < MOST_THREADS ? s->threads : MOST_THREADS;
     s->exhaustive = o->exhaustive;
-    s->schedule = o->schedule;
+    s->schedule = o->schedule == CLV_SCHEDULE_AUTO ? CLV_SCHEDULE_DEFAULT : o->schedule; /* all are tried */
     s->virtual_stages = o->virtual_stages;
     if (!s->space.planned && (o->schedule || o->virtual_stages))
         return clv_fail(err, CLV_EINVAL, "schedule and virtual_stages are of stages; valid: where these are searched");
