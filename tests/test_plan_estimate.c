@@ -334,8 +334,7 @@ static void test_kept_messages(void **state)
                              "\"vocab_size\": 16384, \"max_position_embeddings\": 4096}");
     clv_plan_options plan = plan_of(model, &mesh);
     plan.compile.reshard_after_forward = CLV_RESHARD_NONE;
-    const clv_plan_estimate_options how = {
-        .size = sizeof how, .plan = &plan, .rules = "fsdp", .virtual_stages = 5};
+    const clv_plan_estimate_options how = {.size = sizeof how, .plan = &plan, .rules = "fsdp", .virtual_stages = 5};
     static const char *const keys[] = {"", ", \"stage_messages\": \"kept\"", ", \"gathered_weight_bytes\": 1"};
     clv_plan_estimate e[3];
     for (int i = 0; i < 3; i++) {
@@ -566,7 +565,7 @@ int main(void)
                                        cmocka_unit_test(test_context),          cmocka_unit_test(test_experts),
                                        cmocka_unit_test(test_kept_messages),    cmocka_unit_test(test_offload),
                                        cmocka_unit_test(test_dispatch),         cmocka_unit_test(test_expert_bias),
-                                       cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_auto),             cmocka_unit_test(test_no_sync)};
+                                       cmocka_unit_test(test_refused),          cmocka_unit_test(test_auto),
+                                       cmocka_unit_test(test_no_sync)};
     return cmocka_run_group_tests(tests, open_h100, close_h100);
 }

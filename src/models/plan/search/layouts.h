@@ -25,8 +25,7 @@ typedef struct clv_plan_search_space {
     double parameters;      /* of the model; 0: a block */
     const char *rules;      /* a preset; NULL: each */
     bool programs, planned; /* which kinds are searched */
-    bool runnable;          /* of planned ones those that are priced by programs alone */
-    bool all_run;           /* programs have the model's layers: what they do not run is left out */
+    bool runnable;          /* of planned ones those that run alone */
     bool both_axis_orders;  /* ranks are on several hosts */
     bool trains, generates;
 } clv_plan_search_space;

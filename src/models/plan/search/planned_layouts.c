@@ -59,7 +59,7 @@ static clv_status add_rules(clv_layout_list *list, const clv_plan_search_space *
     layout.runs = clv_mesh_of_model_runs(&layout.mesh, &space->moe, space->shape.layers, base->compile.machine) &&
                   clv_axis_rules_preset(&layout.rules, rules[0] ? rules : NULL, &layout.mesh, NULL) == CLV_OK;
     snprintf(layout.rules.name, sizeof layout.rules.name, "%s", rules); /* "": none was asked for */
-    if ((space->runnable || space->all_run) && !layout.runs)
+    if (space->runnable && !layout.runs)
         return CLV_OK;
     return clv_layout_list_append(list, &layout, err);
 }

@@ -73,17 +73,11 @@ static clv_status set_model(clv_plan_search *s, const clv_plan_search_options *o
     space->programs = !needed;
     space->planned = space->trains && b->model && !o->every_layout && (needed || !b->mesh);
     space->runnable = o->runnable;
-    space->all_run = !machine.software[0] && (!moe->family || moe->runs);
     if (!moe->family || moe->runs)
         CLV_TRY(clv_price_shape_compute(&space->shape, b, err));
     else
         space->shape = (clv_price_shape){.layers = moe->layers + moe->mtp_layers, .heads = moe->heads};
     const bool runs = !b->mesh || clv_mesh_of_model_runs(b->mesh, moe, space->shape.layers, b->compile.machine);
-    if (!runs && space->all_run)
-        return clv_fail(err, CLV_EINVAL,
-                        "a search of a mesh with more stages than the model has layers, %lld; valid: at most one a "
-                        "layer, and at most %d",
-                        (long long)space->shape.layers, CLV_MAX_STAGES);
     if (needed && (!space->planned || (o->runnable && (!runs || (moe->family && !moe->runs)))))
         return clv_fail(err, CLV_EINVAL,
                         "a search of stages, or of what is estimated; valid: a training step of a model, without"
