@@ -160,7 +160,7 @@ static void skip_finished(const pipeline *p, stage *s)
 
 /* ---- choosing ---- */
 
-/* Forward passes are taken in the order of units: one that has to wait for a moment would else wait for a later one. */
+/* Forward passes are taken in the order of units: one that waits for a moment would else wait for a later unit. */
 static bool may_begin(const pipeline *p, int i, int s)
 {
     const clv_pipeline_unit *of = &p->nodes[i].of;
