@@ -20,11 +20,16 @@ static void test_planned_not_run(void **state)
     cli_expect(0, "pipeline bubble", STAGES "--accumulate 4");
     cli_expect(0, "take turns with one microbatch; valid for all at work: --accumulate 2", STAGES);
     cli_expect(0, "\"pipeline\": {", STAGES "--json");
-    cli_expect(0, "\"planned_not_run\": {", STAGES "--schedule interleaved --json");
+    cli_expect(0, "\"planned_not_run\": {", STAGES "--virtual-stages 2 --json");
+    cli_expect(2, "one run of layers each", STAGES "--schedule interleaved");
     cli_expect(0, "pipeline: 2 stages, interleaved, 8 microbatches, virtual stages 2",
                "plan -m {g}/qwen2_moe_step --mesh pipe=2 --batch 8 --seq 16 --accumulate 8 --virtual-stages 2");
     cli_expect(0, "\"schedule\": \"zero-bubble\"", STAGES "--schedule zero-bubble --json");
-    cli_expect(0, "planned, not run: 2 stages", STAGES "--virtual-stages 1 --schedule interleaved");
+    cli_expect(0, "\"schedule\": \"zero-bubble\"", STAGES "--accumulate 4 --schedule auto --json");
+    cli_expect(0, "planned, not run: 2 stages, zero-bubble", STAGES "--virtual-stages 2 --schedule zero-bubble");
+    cli_expect(0, "pipeline: 2 stages\n", "plan -m {g}/llama --mesh pipe=2 --prefill --batch 2 --seq 16");
+    cli_expect(0, "pipeline: 2 stages\n", "plan -m {g}/llama --mesh pipe=2 --decode --batch 2 --seq 16");
+    cli_expect(2, "a block has no layers for an axis pipe", "plan --block llama --mesh pipe=2 --hidden 64 --heads 4");
     cli_expect(0, "pipeline: 2 stages, 1f1b, 4 microbatches",
                "plan -m {g}/llama --mesh pipe=2,context=2 --batch 8 --seq 16 --accumulate 4");
     cli_expect(0, "context exchange", "plan -m {g}/llama --mesh data=2,context=2 --batch 8 --seq 16");
@@ -41,7 +46,7 @@ static void test_planned_not_run(void **state)
     cli_expect(0, "kv_cache", "plan -m {g}/llama --mesh context=2 --prefill --batch 2 --seq 16"); /* more than a part */
     cli_expect(2, "--stages has no effect with --search", "plan -m {g}/llama --search --devices 4 --stages 1,1");
     cli_expect(1, "--memory-limit allows", STAGES "--memory-limit 1");
-    cli_expect(0, "over 2 ranks",
+    cli_expect(0, "over 2 ranks, in 2 stages by zero-bubble",
                "train --text {g}/scores/text.txt --hidden 16 --layers 2 --heads 2 --seq 8 --batch 4 --steps 1 "
                "--mesh pipe=2,data=1 --accumulate 2 --pipeline-schedule zero-bubble --out {d}/stages");
     cli_expect(2, "axis 'pipe' of 2 stages for 1 layers",

@@ -238,7 +238,7 @@ static void test_sum_is_whole(void **state)
     (void)state;
     clv_plan_estimate one, two;
     must(estimate_of(&one, llama(), "data=4,model=2", "zero1+megatron-sp", CLV_SCHEDULE_DEFAULT, 0), &err);
-    must(estimate_of(&two, llama(), "pipe=2,data=4,model=2", "zero1+megatron-sp", CLV_SCHEDULE_INTERLEAVED, 0), &err);
+    must(estimate_of(&two, llama(), "pipe=2,data=4,model=2", "zero1+megatron-sp", CLV_SCHEDULE_DEFAULT, 5), &err);
     assert_false(two.can_run);
     assert_int_equal(two.layers, 4);
     assert_float_equal(two.predicted.model_flops / one.predicted.model_flops, 1, 1e-6);
@@ -273,13 +273,48 @@ static void test_schedules(void **state)
     assert_float_equal(gpipe.in_flight, 8, 0);
 }
 
+/* The fastest one that fits, of whole programs and of estimates, by its name. */
+static void test_auto(void **state)
+{
+    (void)state;
+    static const int64_t virtual_stages[] = {0, 5}; /* 10 runs of 8 layers do not run */
+    for (size_t i = 0; i < 2; i++) {
+        clv_plan_estimate best, zero;
+        must(estimate_of(&best, llama(), "pipe=2,data=4", "zero1", CLV_SCHEDULE_AUTO, virtual_stages[i]), &err);
+        must(estimate_of(&zero, llama(), "pipe=2,data=4", "zero1", CLV_SCHEDULE_ZERO_BUBBLE, virtual_stages[i]), &err);
+        assert_int_equal(best.compiled, i == 0);
+        assert_int_equal(best.schedule, CLV_SCHEDULE_ZERO_BUBBLE);
+        assert_true(best.predicted.seconds == zero.predicted.seconds && best.in_flight == zero.in_flight);
+    }
+}
+
+/* A long interleaved step, which runs, reduces gradients in each microbatch unless it is asked not to. */
+static void test_no_sync(void **state)
+{
+    (void)state;
+    enum { MICROBATCHES = 136 };
+    clv_plan_estimate each = {.size = sizeof each}, once = {.size = sizeof once};
+    clv_mesh mesh;
+    must(clv_mesh_parse(&mesh, "pipe=2,data=2", &err), &err);
+    clv_plan_options plan = plan_of(llama(), &mesh);
+    plan.accumulate = MICROBATCHES;
+    plan.batch = 2 * MICROBATCHES;
+    const clv_plan_estimate_options how = {.size = sizeof how, .plan = &plan, .rules = "zero1", .virtual_stages = 2};
+    must(clv_plan_estimate_step(&each, &how, &err), &err);
+    plan.no_sync = true;
+    must(clv_plan_estimate_step(&once, &how, &err), &err);
+    assert_true(each.can_run && !each.compiled);
+    assert_true(each.parts.bytes[CLV_PURPOSE_GRADIENT_REDUCTION] >
+                MICROBATCHES / 3 * once.parts.bytes[CLV_PURPOSE_GRADIENT_REDUCTION]);
+}
+
 /* Ranks that share a sequence compute what one computes. */
 static void test_context(void **state)
 {
     (void)state;
     clv_plan_estimate whole, parts;
-    must(estimate_of(&whole, llama(), "pipe=2,data=4", "fsdp", CLV_SCHEDULE_INTERLEAVED, 0), &err);
-    must(estimate_of(&parts, llama(), "pipe=2,data=4,context=2", "fsdp", CLV_SCHEDULE_INTERLEAVED, 0), &err);
+    must(estimate_of(&whole, llama(), "pipe=2,data=4", "fsdp", CLV_SCHEDULE_DEFAULT, 5), &err);
+    must(estimate_of(&parts, llama(), "pipe=2,data=4,context=2", "fsdp", CLV_SCHEDULE_DEFAULT, 5), &err);
     assert_float_equal(parts.predicted.model_flops / whole.predicted.model_flops, 1, 1e-6);
     assert_true(parts.exchange != CLV_CONTEXT_NONE && whole.exchange == CLV_CONTEXT_NONE);
     assert_float_equal(parts.predicted.flops / whole.predicted.flops, 0.5, 0.01);
@@ -299,8 +334,7 @@ static void test_kept_messages(void **state)
                              "\"vocab_size\": 16384, \"max_position_embeddings\": 4096}");
     clv_plan_options plan = plan_of(model, &mesh);
     plan.compile.reshard_after_forward = CLV_RESHARD_NONE;
-    const clv_plan_estimate_options how = {
-        .size = sizeof how, .plan = &plan, .rules = "fsdp", .schedule = CLV_SCHEDULE_INTERLEAVED};
+    const clv_plan_estimate_options how = {.size = sizeof how, .plan = &plan, .rules = "fsdp", .virtual_stages = 5};
     static const char *const keys[] = {"", ", \"stage_messages\": \"kept\"", ", \"gathered_weight_bytes\": 1"};
     clv_plan_estimate e[3];
     for (int i = 0; i < 3; i++) {
@@ -505,12 +539,13 @@ static void test_refused(void **state)
                    CLV_SCHEDULE_DEFAULT, 2);
     expect_refused("schedule gpipe; valid: with an axis pipe", CLV_EINVAL, model, "context=2", CLV_SCHEDULE_GPIPE, 0);
     expect_refused("this model has none", CLV_EINVAL, model, "expert=2", CLV_SCHEDULE_DEFAULT, 0);
-    expect_refused("context 3 does not divide", CLV_EINVAL, model, "pipe=2,context=3", CLV_SCHEDULE_INTERLEAVED, 0);
-    expect_refused("context 512 does not divide", CLV_EINVAL, model, "pipe=2,context=512", CLV_SCHEDULE_INTERLEAVED, 0);
-    expect_refused("valid: pipe first", CLV_EAXIS, model, "data=2,pipe=2", CLV_SCHEDULE_INTERLEAVED, 0);
-    expect_refused("no axis 'X'", CLV_EAXIS, model, "pipe=2,X=2", CLV_SCHEDULE_INTERLEAVED, 0);
-    expect_refused("are neighbours", CLV_EAXIS, model, "pipe=2,data=2,model=2,context=2", CLV_SCHEDULE_INTERLEAVED, 0);
-    expect_refused("for 8 data ranks", CLV_EINVAL, model, "pipe=2,data=8", CLV_SCHEDULE_INTERLEAVED, 0);
+    expect_refused("context 3 does not divide", CLV_EINVAL, model, "pipe=2,context=3", CLV_SCHEDULE_DEFAULT, 5);
+    expect_refused("context 512 does not divide", CLV_EINVAL, model, "pipe=2,context=512", CLV_SCHEDULE_DEFAULT, 5);
+    expect_refused("valid: pipe first", CLV_EAXIS, model, "data=2,pipe=2", CLV_SCHEDULE_DEFAULT, 5);
+    expect_refused("no axis 'X'", CLV_EAXIS, model, "pipe=2,X=2", CLV_SCHEDULE_DEFAULT, 5);
+    expect_refused("are neighbours", CLV_EAXIS, model, "pipe=2,data=2,model=2,context=2", CLV_SCHEDULE_DEFAULT, 5);
+    expect_refused("for 8 data ranks", CLV_EINVAL, model, "pipe=2,data=8", CLV_SCHEDULE_DEFAULT, 5);
+    expect_refused("one run of layers each", CLV_EINVAL, model, "pipe=2", CLV_SCHEDULE_INTERLEAVED, 0);
     assert_string_equal(clv_plan_schedule_name((clv_plan_schedule)99), "unknown");
     assert_string_equal(clv_context_exchange_name(CLV_CONTEXT_ALL_TO_ALL), "all-to-all");
     clv_mesh mesh;
@@ -530,6 +565,7 @@ int main(void)
                                        cmocka_unit_test(test_context),          cmocka_unit_test(test_experts),
                                        cmocka_unit_test(test_kept_messages),    cmocka_unit_test(test_offload),
                                        cmocka_unit_test(test_dispatch),         cmocka_unit_test(test_expert_bias),
-                                       cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_refused),          cmocka_unit_test(test_auto),
+                                       cmocka_unit_test(test_no_sync)};
     return cmocka_run_group_tests(tests, open_h100, close_h100);
 }

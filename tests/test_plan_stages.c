@@ -141,11 +141,13 @@ static void test_extrapolated(void **state)
         {"llama", "pipe=4,data=2", "zero1", 40, 2, 60, CLV_BF16, 0, 0, false},
         {"llama", "pipe=2,model=2", "megatron-sp", 60, 1, 40, CLV_F32, CLV_RECOMPUTE_FULL, 0, false},
         {"capacity", "pipe=3,data=2,expert=2", "zero1", 60, 4, 40, CLV_BF16, 0, 0, true},
+        {"llama", "pipe=8,data=2", "fsdp", 80, 8, 24, CLV_BF16, CLV_RECOMPUTE_SELECTIVE, CLV_RESHARD_NONE, false},
     };
     const size_t n = sizeof cases / sizeof *cases;
     if (!sweep_is_whole()) {
         check(&cases[0], CLV_SCHEDULE_1F1B, true);
         check(&cases[1], CLV_SCHEDULE_GPIPE, true);
+        check(&cases[3], CLV_SCHEDULE_ZERO_BUBBLE, true);
         return;
     }
     for (size_t i = 0; i < n; i++)

@@ -250,11 +250,15 @@ CLV_EXPERIMENTAL clv_status clv_program_memory_on(const clv_program *program, co
 
 /** A pipeline stage: its predicted time and its memory. The others of a run's seconds are the stage's bubble. */
 typedef struct clv_stage_info {
-    size_t size;         /**< set by the caller: sizeof the struct, or 0 */
-    double seconds;      /**< of a run, until its slowest stage has ended */
-    double busy_seconds; /**< of that in ops, and in collectives within the stage */
-    int64_t sends;       /**< tensors that it sends to other stages */
-    clv_memory memory;   /**< of each of its ranks */
+    size_t size;                /**< set by the caller: sizeof the struct, or 0 */
+    double seconds;             /**< of a run, until its slowest stage has ended */
+    double busy_seconds;        /**< of that in ops, and in collectives within the stage */
+    int64_t sends;              /**< tensors that it sends to other stages */
+    clv_memory memory;          /**< of each of its ranks */
+    clv_plan_schedule schedule; /**< by which stages take microbatches: of DEFAULT and AUTO what they came to; DEFAULT
+                                     without stages */
+    double in_flight;           /**< microbatches whose activations it keeps at once, at most; of runs of layers a part
+                                     each */
 } clv_stage_info;
 /** Number of pipeline stages (clv_graph_set_stage); 1 without stages, 0 for NULL. */
 CLV_EXPERIMENTAL int clv_program_stages(const clv_program *program);

@@ -127,23 +127,29 @@ static clv_status compile(clv_program **out, const clv_graph *graph, const clv_c
     return status;
 }
 
-/* Whether program a fits where b does not, or, of two that fit, is faster; of two that do not, the smaller one. */
+const clv_plan_schedule clv_schedules_of_auto[CLV_SCHEDULES_OF_AUTO] = {CLV_SCHEDULE_DEFAULT, CLV_SCHEDULE_ZERO_BUBBLE,
+                                                                        CLV_SCHEDULE_GPIPE};
+
+bool clv_step_is_better(const clv_prediction *a, const clv_memory *a_memory, const clv_prediction *b,
+                        const clv_memory *b_memory)
+{
+    const bool fits = (double)a_memory->total <= a->memory_bytes, other = (double)b_memory->total <= b->memory_bytes;
+    return fits != other ? fits : fits ? a->seconds < b->seconds : a_memory->total < b_memory->total;
+}
+
 static clv_status is_better(bool *better, const clv_program *a, const clv_program *b, const clv_machine *machine,
                             clv_error *err)
 {
     const clv_program *both[] = {a, b};
-    double seconds[2], bytes[2];
-    bool fits[2];
+    clv_prediction predicted[2];
+    clv_memory memory[2];
     for (int i = 0; i < 2; i++) {
-        clv_prediction predicted = {.size = sizeof predicted};
-        clv_memory memory = {.size = sizeof memory};
-        CLV_TRY(clv_program_predict(both[i], machine, &predicted, err));
-        CLV_TRY(clv_program_memory(both[i], &memory, err));
-        seconds[i] = predicted.seconds;
-        bytes[i] = (double)memory.total;
-        fits[i] = bytes[i] <= predicted.memory_bytes;
+        predicted[i].size = sizeof predicted[i];
+        memory[i].size = sizeof memory[i];
+        CLV_TRY(clv_program_predict(both[i], machine, &predicted[i], err));
+        CLV_TRY(clv_program_memory(both[i], &memory[i], err));
     }
-    *better = fits[0] != fits[1] ? fits[0] : fits[0] ? seconds[0] < seconds[1] : bytes[0] < bytes[1];
+    *better = clv_step_is_better(&predicted[0], &memory[0], &predicted[1], &memory[1]);
     return CLV_OK;
 }
 
@@ -151,12 +157,11 @@ static clv_status is_better(bool *better, const clv_program *a, const clv_progra
 static clv_status compile_by_best_schedule(clv_program **out, const clv_graph *graph, clv_compile_options *options,
                                            clv_reshard_cache *reshards, clv_error *err)
 {
-    static const clv_plan_schedule tried[] = {CLV_SCHEDULE_1F1B, CLV_SCHEDULE_ZERO_BUBBLE, CLV_SCHEDULE_GPIPE};
     clv_program *best = NULL, *program;
     clv_status status = CLV_OK;
-    for (size_t i = 0; status == CLV_OK && i < sizeof tried / sizeof *tried; i++) {
+    for (int i = 0; status == CLV_OK && i < CLV_SCHEDULES_OF_AUTO; i++) {
         bool better = true;
-        options->schedule = tried[i];
+        options->schedule = clv_schedules_of_auto[i];
         status = compile(&program, graph, options, reshards, err);
         if (status == CLV_OK && best)
             status = is_better(&better, program, best, options->machine, err);
@@ -170,6 +175,13 @@ static clv_status compile_by_best_schedule(clv_program **out, const clv_graph *g
     else
         clv_program_free(best);
     return status;
+}
+
+clv_status clv_fail_interleaved(clv_error *err)
+{
+    return clv_fail(err, CLV_EINVAL,
+                    "the schedule interleaved of stages with one run of layers each; valid: 2 or more runs "
+                    "(--virtual-stages), or another schedule");
 }
 
 clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_compile_options *options, clv_error *err)
@@ -192,9 +204,7 @@ clv_status clv_compile_with_reshard_cache(clv_program **out, const clv_graph *gr
                         "schedule %s of a graph without pipeline stages; valid: layers over an axis pipe of the mesh",
                         clv_plan_schedule_name(taken.schedule));
     if (taken.schedule == CLV_SCHEDULE_INTERLEAVED && !graph->returns_to_stage)
-        return clv_fail(err, CLV_EINVAL,
-                        "the schedule interleaved of stages with one run of layers each; valid: 2 or more runs "
-                        "(--virtual-stages), or another schedule");
+        return clv_fail_interleaved(err);
     return taken.schedule == CLV_SCHEDULE_AUTO ? compile_by_best_schedule(out, graph, &taken, reshards, err)
                                                : compile(out, graph, &taken, reshards, err);
 }

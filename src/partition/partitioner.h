@@ -60,6 +60,14 @@ typedef struct clv_partitioner {
 /* Verifies that the enums of the options are in range. @return CLV_EDTYPE or CLV_EINVAL, with a message that begins
  * with `what` */
 clv_status clv_compile_options_check(const clv_compile_options *options, const char *what, clv_error *err);
+/* What CLV_SCHEDULE_AUTO tries, and which of two steps it takes: one that fits, of these the faster one, of others the
+ * smaller one. */
+enum { CLV_SCHEDULES_OF_AUTO = 3 };
+extern const clv_plan_schedule clv_schedules_of_auto[CLV_SCHEDULES_OF_AUTO];
+bool clv_step_is_better(const clv_prediction *a, const clv_memory *a_memory, const clv_prediction *b,
+                        const clv_memory *b_memory);
+/* CLV_SCHEDULE_INTERLEAVED of stages with one run of layers each. */
+clv_status clv_fail_interleaved(clv_error *err);
 /* clv_compile with a cache of reshard plans that outlives the call, made for the same mesh, machine and by_bytes. NULL:
  * none. It is used by one thread at a time. */
 clv_status clv_compile_with_reshard_cache(clv_program **out, const clv_graph *graph, const clv_compile_options *options,

@@ -75,6 +75,7 @@ typedef struct stage {
     int *ready;              /* [n] instructions whose predecessors have begun */
     int *unfinished[2];      /* [units + 1] instructions of the forward and backward pass that have not begun */
     int finished[2];         /* units before this one have ended here */
+    int64_t held;            /* units whose forward pass has begun, and whose backward pass has not ended, at most */
     int current;             /* the last instruction of a microbatch; -1: none */
     bool has_begun_backward; /* of what was received or computed here */
 } stage;
@@ -314,6 +315,8 @@ static double occupy(pipeline *p, int i)
         stage *on = &p->stages[s];
         if (!runs_on(p, i, s))
             continue;
+        if (it->of.pass == CLV_PASS_FORWARD && unit_of(p, &it->of) + 1 - on->finished[true] > on->held)
+            on->held = unit_of(p, &it->of) + 1 - on->finished[true];
         if (it->of.pass != CLV_PASS_OTHER)
             on->unfinished[backward][unit_of(p, &it->of)]--;
         skip_finished(p, on);
@@ -515,6 +518,11 @@ static clv_status schedule_pipeline(clv_program *program, clv_plan_schedule sche
     link_nodes(&p, &e);
     measure(&p, machine);
     run(&p);
+    program->schedule = schedule != CLV_SCHEDULE_DEFAULT ? schedule
+                        : p.shape.runs > 1               ? CLV_SCHEDULE_INTERLEAVED
+                                                         : CLV_SCHEDULE_1F1B;
+    for (int s = 0; s < p.n_stages; s++)
+        program->in_flight[s] = (double)p.stages[s].held / (double)p.shape.runs;
     return clv_program_reorder(program, p.order, p.completes_at, arena, err);
 }
 

@@ -107,6 +107,8 @@ struct clv_program {
     clv_partition_decision *decisions; /* with clv_compile_options.keep_decisions */
     int64_t region_bytes;              /* of a rank; of pipeline stages, the largest */
     int stage_axis;                    /* 1 + the mesh axis of pipeline stages; 0: none */
+    clv_plan_schedule schedule;        /* of stages: the one by which they take microbatches */
+    double in_flight[CLV_MAX_STAGES];  /* microbatches that each holds at once, at most */
     int greedy_by_size_limit;          /* clv_compile_options */
     clv_recompute recompute;           /* likewise */
     bool has_experts;                  /* ops of a mixture's experts */

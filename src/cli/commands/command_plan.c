@@ -157,8 +157,8 @@ static clv_table *make_table(const plan_args *a, const clv_plan_report *r, bool 
         return t;
     }
     clv_plan_summary_add(t, r);
-    if (r->estimate)
-        add_estimate(t, r->estimate);
+    if (r->estimate || r->pipeline.stages > 0)
+        add_estimate(t, r->estimate ? r->estimate : &r->pipeline);
     add_bytes_and_ranks(t, r->program, &r->option->mesh.mesh);
     clv_plan_memory_add(t, r);
     clv_plan_memory_fit_add(t, r);
@@ -286,7 +286,8 @@ static bool is_estimated(const plan_args *a)
     clv_mesh mesh;
     const char *text = a->plan.mesh.text;
     bool known = text && clv_mesh_option_parse(&mesh, text, NULL) == CLV_OK;
-    const bool compiled = a->show || a->collectives || a->plan.mesh.stages || a->search.schedule == CLV_SCHEDULE_AUTO ||
+    const bool generates = a->plan.plan.mode == CLV_PLAN_MODE_PREFILL || a->plan.plan.mode == CLV_PLAN_MODE_DECODE;
+    const bool compiled = a->show || a->collectives || a->plan.mesh.stages || generates || a->plan.plan.block ||
                           clv_mesh_option_is_auto(&a->plan.mesh) || clv_mesh_option_has_file(&a->plan.mesh);
     for (int i = 0; known && compiled && i < mesh.n_axes; i++) /* of the program, which runs */
         mesh.axis[i].size = strcmp(mesh.axis[i].name, "pipe") == 0 ? 1 : mesh.axis[i].size;

@@ -278,6 +278,31 @@ static clv_memory_limit find_limit(const clv_plan_report *r, int64_t memory_limi
     return (clv_memory_limit){r->predicted.memory_bytes, r->machine.name};
 }
 
+static clv_status read_pipeline(clv_plan_report *r, clv_error *err)
+{
+    const clv_plan_option *o = r->option;
+    clv_plan_estimate *p = &r->pipeline;
+    clv_stage_info stage = {.size = sizeof stage};
+    const int stages = clv_program_stages(r->program), runs = o->mesh.axis_rules.virtual_stages;
+    int64_t most = -1;
+    for (int s = 0; stages > 1 && s < stages; s++) {
+        CLV_TRY(clv_program_stage(r->program, o->machine, s, &stage, err));
+        p->schedule = o->plan.mode > CLV_PLAN_MODE_TRAIN ? CLV_SCHEDULE_DEFAULT : stage.schedule;
+        if (stage.memory.total <= most)
+            continue;
+        most = stage.memory.total;
+        p->memory_stage = s;
+        p->in_flight = stage.in_flight;
+    }
+    p->stages = stages > 1 ? stages : 0;
+    p->can_run = p->compiled = true;
+    p->virtual_stages = runs > 1 ? runs : 1;
+    p->microbatches = o->plan.accumulate > 1 ? o->plan.accumulate : 1;
+    p->bubble = r->parts.waits;
+    p->predicted = r->predicted;
+    return CLV_OK;
+}
+
 clv_status clv_plan_report_make(clv_plan_report *r, const clv_plan_option *option, const clv_program *program,
                                 int64_t memory_limit, bool singles, clv_error *err)
 {
@@ -297,6 +322,7 @@ clv_status clv_plan_report_make(clv_plan_report *r, const clv_plan_option *optio
     CLV_TRY(clv_program_predict(program, option->machine, &r->predicted, err));
     CLV_TRY(clv_program_predict_parts(program, option->machine, &r->parts, err));
     name_part_of_block(&r->parts, plan->block);
+    CLV_TRY(read_pipeline(r, err));
     r->limit = find_limit(r, memory_limit);
     const bool fits = clv_plan_report_fits(r, &r->memory);
     if (!fits)

@@ -26,6 +26,7 @@ typedef struct clv_plan_report {
     const clv_plan_option *option;
     const clv_program *program;        /* NULL: of an estimate */
     const clv_plan_estimate *estimate; /* of stages, context, experts; NULL: of a program */
+    clv_plan_estimate pipeline;        /* of a program with stages: these, and by which schedule; else stages are 0 */
     clv_model_info model;              /* of a block its sizes alone, 0 for those that it does not have */
     clv_machine_info machine;
     clv_memory memory;

@@ -179,10 +179,12 @@ static void put_mesh(screen *s, const clv_plan_report *r)
 /* Stages that run, or what is not compiled; --software has its own line. */
 static void put_estimate(screen *s, const clv_plan_report *r)
 {
-    const clv_plan_estimate *e = r->estimate;
+    const clv_plan_estimate *e = r->estimate ? r->estimate : &r->pipeline;
     const bool estimated = e->can_run || r->machine.software[0];
     put(s, "%s", e->compiled ? "pipeline" : estimated ? "estimated" : "planned, not run");
-    if (e->stages > 1)
+    if (e->stages > 1 && !e->schedule) /* they take turns */
+        put(s, ": %lld stages", (long long)e->stages);
+    else if (e->stages > 1)
         put(s, ": %lld stages, %s, %lld microbatch%s", (long long)e->stages, clv_plan_schedule_name(e->schedule),
             (long long)e->microbatches, e->microbatches == 1 ? "" : "es");
     if (!e->compiled)
@@ -481,7 +483,7 @@ void clv_plan_screen_print(const clv_plan_report *r)
     put_model(&s, r);
     put_step(&s, r);
     put_mesh(&s, r);
-    if (r->estimate)
+    if (r->estimate || r->pipeline.stages > 0)
         put_estimate(&s, r);
     /* beside rows: two titles, three empty lines, the changes, the last line */
     int rows = LINES - s.lines - 2 - 3 - (r->n_first > 0 ? r->n_first : 1) - needs_several(r) - 1;

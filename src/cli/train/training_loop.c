@@ -375,8 +375,13 @@ static void print_start(const run *r, const clv_model_info *info)
     if (info->adapter_rank > 0)
         snprintf(beside, sizeof beside, " beside %.2f M", 1e-6 * (double)info->parameters);
     int64_t trained = info->adapter_rank > 0 ? info->adapter_parameters : info->parameters;
-    fprintf(stderr, "training %.2f M parameters%s on %lld tokens over %lld rank%s\n", 1e-6 * (double)trained, beside,
+    fprintf(stderr, "training %.2f M parameters%s on %lld tokens over %lld rank%s", 1e-6 * (double)trained, beside,
             (long long)r->data->tokens, ranks, ranks == 1 ? "" : "s");
+    clv_stage_info stage = {.size = sizeof stage};
+    const int stages = clv_program_stages(clv_trainer_program(r->trainer));
+    if (stages > 1 && clv_program_stage(clv_trainer_program(r->trainer), NULL, 0, &stage, NULL) == CLV_OK)
+        fprintf(stderr, ", in %d stages by %s", stages, clv_plan_schedule_name(stage.schedule));
+    fprintf(stderr, "\n");
 }
 
 static bool saves_adapters(const clv_train_args *a)
@@ -507,6 +512,9 @@ static clv_status report(clv_invocation *invocation, const run *r, clv_error *er
     const clv_program *program = clv_trainer_program(r->trainer);
     clv_table *t = invocation->table = clv_collective_table_by_kind(program);
     clv_table_begin_top_level(t);
+    clv_stage_info stage = {.size = sizeof stage};
+    if (clv_program_stages(program) > 1 && clv_program_stage(program, NULL, 0, &stage, NULL) == CLV_OK)
+        clv_table_text(t, "pipeline_schedule", clv_plan_schedule_name(stage.schedule));
     clv_table_real(t, "loss", total->loss);
     clv_table_real(t, "mean_loss", total->mean_loss);
     if (r->data->val) {

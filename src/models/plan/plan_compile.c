@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "models/model.h"
+#include "models/plan/axes/mesh_parts.h"
 #include "ops/builtin_ops.h"
 #include "partition/partitioner.h"
 #include "program/program.h"
@@ -309,6 +310,9 @@ static clv_status take_options(clv_plan_options *o, clv_axis_rules *rules, const
     CLV_TRY(check(o, err));
     o->mesh = o->mesh ? o->mesh : alone;
     CLV_TRY(check_mesh(o->mesh, err));
+    if (o->block && clv_mesh_is_split_over(o->mesh, "pipe"))
+        return clv_fail(err, CLV_EINVAL,
+                        "a block has no layers for an axis pipe; valid for a block: a mesh without it");
     if (!o->rules)
         CLV_TRY(clv_axis_rules_preset(rules, o->sp ? "megatron-sp" : NULL, o->mesh, err));
     o->rules = o->rules ? o->rules : rules;

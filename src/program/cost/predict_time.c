@@ -261,7 +261,10 @@ clv_status clv_program_stage(const clv_program *program, const clv_machine *mach
     CLV_TRY(add_up_stages(stages, program, &model, err));
     for (int s = 0; s < n; s++)
         last = fmax(last, stages[s].all.seconds);
-    clv_stage_info info = {.seconds = last, .busy_seconds = busy_seconds(&stages[stage])};
+    clv_stage_info info = {.seconds = last,
+                           .busy_seconds = busy_seconds(&stages[stage]),
+                           .schedule = program->schedule,
+                           .in_flight = program->in_flight[stage]};
     for (int i = 0; i < program->n_instructions; i++) {
         const clv_instruction *instruction = &program->instructions[i];
         const bool sends = !instruction->op && instruction->step->kind == CLV_STEP_SEND;

@@ -21,6 +21,7 @@
 #include "models/plan/axes/stage_cost.h"
 #include "models/plan/axes/stage_programs.h"
 #include "nn/axis_rules.h"
+#include "partition/partitioner.h"
 #include "program/program.h"
 
 struct clv_estimate {
@@ -38,6 +39,7 @@ struct clv_estimate {
     double send;                  /* seconds of a message to the next stage */
     double expert, expert_hidden; /* seconds of all-to-alls of a layer, in a microbatch */
     double offload;               /* seconds of copies of all layers, likewise */
+    bool can_run;                 /* by programs of this library */
 };
 
 typedef struct clv_estimate estimate;
@@ -101,8 +103,9 @@ static clv_status set_batch(estimate *e, clv_error *err)
     const int64_t context = e->mesh.context, rows = e->mesh.data * e->mesh.expert;
     o->batch = o->batch ? o->batch : CLV_PLAN_BATCH;
     o->seq = o->seq ? o->seq : CLV_PLAN_SEQ;
+    const bool others = e->mesh.pipe > 1 && !e->can_run; /* software that runs stages as its users do */
     if (o->accumulate == 0)
-        o->accumulate = e->mesh.pipe > 1 && o->batch % rows == 0 ? o->batch / rows : 1;
+        o->accumulate = others && o->batch % rows == 0 ? o->batch / rows : 1;
     if (o->accumulate < 0 || o->batch % o->accumulate != 0)
         return clv_fail(err, CLV_EINVAL, "accumulate %lld does not divide the batch, %lld", (long long)o->accumulate,
                         (long long)o->batch);
@@ -119,7 +122,7 @@ static clv_status set_batch(estimate *e, clv_error *err)
                         (long long)o->seq);
     o->seq /= context;
     o->batch *= context;
-    o->no_sync = o->accumulate > 1 && (o->no_sync || e->mesh.pipe > 1);
+    o->no_sync = o->accumulate > 1 && (o->no_sync || others);
     return CLV_OK;
 }
 
@@ -127,14 +130,14 @@ static clv_status set_pipeline(estimate *e, clv_error *err)
 {
     const clv_plan_schedule asked = e->how.schedule;
     const int64_t v = e->how.virtual_stages ? e->how.virtual_stages : 1, stages = e->mesh.pipe;
-    const bool interleaves = asked == CLV_SCHEDULE_INTERLEAVED || asked == CLV_SCHEDULE_DEFAULT;
-    if ((unsigned)asked > CLV_SCHEDULE_ZERO_BUBBLE || v < 1 || v > e->model.layers + 2)
+    if ((unsigned)asked >= CLV_SCHEDULE_COUNT || v < 1 || v > e->model.layers + 2)
         return clv_fail(err, CLV_EINVAL,
                         "schedule %d, %lld virtual stages; valid: those of clv_plan_schedule, 1 to %lld", (int)asked,
                         (long long)v, (long long)e->model.layers + 2);
-    if (v > 1 && (stages == 1 || !interleaves))
-        return clv_fail(err, CLV_EINVAL, "%lld virtual stages; valid: with an axis pipe and the schedule interleaved",
-                        (long long)v);
+    if (v > 1 && stages == 1)
+        return clv_fail(err, CLV_EINVAL, "%lld virtual stages; valid: with an axis pipe in the mesh", (long long)v);
+    if (v == 1 && stages > 1 && asked == CLV_SCHEDULE_INTERLEAVED)
+        return clv_fail_interleaved(err);
     if (stages == 1 && asked != CLV_SCHEDULE_DEFAULT)
         return clv_fail(err, CLV_EINVAL, "schedule %s; valid: with an axis pipe in the mesh",
                         clv_plan_schedule_name(asked));
@@ -599,8 +602,7 @@ static bool runs(estimate *e, clv_model_info *info)
     const int64_t stages = axis_size(e->plan.mesh, "pipe"), v = e->how.virtual_stages > 1 ? e->how.virtual_stages : 1;
     const bool of_stages = stages > 1 || (e->how.schedule == CLV_SCHEDULE_DEFAULT && v == 1);
     *info = (clv_model_info){.size = sizeof *info};
-    if (!of_stages || (e->how.schedule == CLV_SCHEDULE_INTERLEAVED && v == 1) || e->how.offload_layers ||
-        clv_model_open(&model, e->plan.model, &options, NULL) != CLV_OK)
+    if (!of_stages || e->how.offload_layers || clv_model_open(&model, e->plan.model, &options, NULL) != CLV_OK)
         return false;
     const bool known = clv_model_get_info(model, info, NULL) == CLV_OK;
     clv_model_close(model);
@@ -621,14 +623,8 @@ static clv_status price_program(clv_plan_estimate *out, estimate *e, const clv_m
         CLV_TRY(clv_axis_rules_set_stages(&e->rules, &mesh, (int)v, NULL, 0, err));
     e->plan.mesh = &mesh;
     e->plan.rules = &e->rules;
-    e->plan.compile.schedule = e->how.schedule ? e->how.schedule : e->plan.compile.schedule;
+    e->plan.compile.schedule = e->how.schedule;
     CLV_TRY(clv_program_price_compute(&price, &e->plan, stages, info->layers, err));
-    e->pipeline = (clv_pipeline){.schedule = e->plan.compile.schedule ? e->plan.compile.schedule
-                                             : v > 1                  ? CLV_SCHEDULE_INTERLEAVED
-                                                                      : CLV_SCHEDULE_1F1B,
-                                 .stages = stages,
-                                 .virtual_stages = v,
-                                 .microbatches = e->plan.accumulate > 1 ? e->plan.accumulate : 1};
     *out =
         (clv_plan_estimate){.can_run = true,
                             .compiled = true,
@@ -637,10 +633,10 @@ static clv_status price_program(clv_plan_estimate *out, estimate *e, const clv_m
                             .experts = info->experts,
                             .stages = stages,
                             .virtual_stages = v,
-                            .microbatches = e->pipeline.microbatches,
-                            .schedule = stages > 1 ? e->pipeline.schedule : CLV_SCHEDULE_DEFAULT,
+                            .microbatches = e->plan.accumulate > 1 ? e->plan.accumulate : 1,
+                            .schedule = price.schedule,
                             .time_stage = price.parts.stage,
-                            .in_flight = clv_pipeline_in_flight(&e->pipeline, price.memory_stage),
+                            .in_flight = price.in_flight,
                             .memory_stage = price.memory_stage,
                             .bubble = price.parts.waits,
                             .predicted = price.predicted,
@@ -661,6 +657,36 @@ static clv_status read_options(estimate *e, const clv_plan_estimate_options *opt
     CLV_TRY(check_plan(&e->plan, err));
     e->plan.compile.explain = NULL;
     e->plan.compile.keep_decisions = false;
+    e->how.schedule = e->how.schedule ? e->how.schedule : e->plan.compile.schedule;
+    e->plan.compile.schedule = CLV_SCHEDULE_DEFAULT;
+    return CLV_OK;
+}
+
+/* By one schedule. */
+static clv_status price_step(clv_plan_estimate *out, const estimate *asked, clv_plan_schedule schedule, clv_error *err)
+{
+    estimate e = *asked;
+    clv_model_info info;
+    e.how.schedule = schedule;
+    e.can_run = runs(&e, &info);
+    if (e.can_run && clv_virtual_stages_are_compiled(e.how.virtual_stages, axis_size(e.plan.mesh, "pipe"),
+                                                     e.plan.accumulate, info.layers))
+        return price_program(out, &e, &info, err);
+    CLV_TRY(read_stages(&e, err));
+    CLV_TRY(price_stages(out, &e, err));
+    out->can_run = e.can_run;
+    return CLV_OK;
+}
+
+/* CLV_SCHEDULE_AUTO. */
+static clv_status price_step_by_best_schedule(clv_plan_estimate *out, const estimate *asked, clv_error *err)
+{
+    for (int i = 0; i < CLV_SCHEDULES_OF_AUTO; i++) {
+        clv_plan_estimate other = *out;
+        CLV_TRY(price_step(&other, asked, clv_schedules_of_auto[i], err));
+        if (i == 0 || clv_step_is_better(&other.predicted, &other.memory, &out->predicted, &out->memory))
+            *out = other;
+    }
     return CLV_OK;
 }
 
@@ -669,18 +695,12 @@ clv_status clv_plan_estimate_step(clv_plan_estimate *out, const clv_plan_estimat
     static const char call[] = "clv_plan_estimate_step";
     estimate e = {0};
     clv_plan_estimate result = {.predicted.size = sizeof result.predicted};
-    clv_model_info info;
     CLV_TRY(clv_require(out && options, call, "out and options", err));
     CLV_TRY(read_options(&e, options, call, err));
-    const bool can_run = runs(&e, &info);
-    if (can_run && clv_virtual_stages_are_compiled(e.how.virtual_stages, axis_size(e.plan.mesh, "pipe"),
-                                                   e.plan.accumulate, info.layers)) {
-        CLV_TRY(price_program(&result, &e, &info, err));
-    } else {
-        CLV_TRY(read_stages(&e, err));
-        CLV_TRY(price_stages(&result, &e, err));
-        result.can_run = can_run;
-    }
+    if (e.how.schedule == CLV_SCHEDULE_AUTO && axis_size(e.plan.mesh, "pipe") > 1)
+        CLV_TRY(price_step_by_best_schedule(&result, &e, err));
+    else
+        CLV_TRY(price_step(&result, &e, e.how.schedule, err));
     return clv_struct_copy_out(out, sizeof result, sizeof result, &result, call, err);
 }
 

@@ -24,7 +24,7 @@ double clv_pipeline_in_flight(const clv_pipeline *p, int64_t stage)
     const int64_t m = p->microbatches, v = p->virtual_stages, after = p->stages - 1 - stage;
     if (p->schedule == CLV_SCHEDULE_GPIPE)
         return (double)m;
-    if (p->schedule != CLV_SCHEDULE_INTERLEAVED)
+    if (v == 1)
         return fmin((double)m, (double)(after + 1));
     return fmin((double)(m * v), (double)(2 * after + (v - 1) * p->stages + 1)) / (double)v;
 }
@@ -46,7 +46,7 @@ double clv_pipeline_bubble(const clv_pipeline *p, const clv_stage_time *stage)
     for (int64_t s = 0; s < p->stages; s++) {
         const clv_stage_time *t = &stage[s];
         double whole = t->forward + t->backward, added = whole / (double)p->virtual_stages;
-        added -= p->schedule == CLV_SCHEDULE_ZERO_BUBBLE ? 2 * t->weights : 0;
+        added -= p->schedule == CLV_SCHEDULE_ZERO_BUBBLE ? 2 * t->weights / (double)p->virtual_stages : 0;
         waits = fmax(waits, whole / (double)p->virtual_stages * waits_between_rounds(p));
         most = fmax(most, added);
         sum += added;

@@ -16,9 +16,8 @@ int64_t clv_pipeline_layers(const clv_pipeline *pipeline, int64_t stage);
 
 /* Microbatches whose activations of all its layers a stage keeps at once, at most:
  *   gpipe        m
- *   1f1b         min(m, p - s): those that later stages work on
- *   interleaved  min(m v, 2 (p - s - 1) + (v - 1) p + 1) / v: Megatron's warm-up, in virtual stages
- *   zero-bubble  as 1f1b (ZB-H1) */
+ *   others       min(m, p - s): those that later stages work on (1f1b, ZB-H1)
+ *   of v runs    min(m v, 2 (p - s - 1) + (v - 1) p + 1) / v: Megatron's warm-up, in virtual stages */
 double clv_pipeline_in_flight(const clv_pipeline *pipeline, int64_t stage);
 /* Bytes that a stage of a program of this library holds of each of them, by those of the activations that 1F1B keeps:
  * zero-bubble keeps operands of gradients of weights too, 1.77 to 2.7 times as much in Llama on 8 stages. */
@@ -30,9 +29,9 @@ typedef struct clv_stage_time {
 } clv_stage_time;
 
 /* Seconds that the slowest stage waits, of a step: it starts after the stages before it, and ends before they do.
- * Each other stage adds, with t = forward + backward:
+ * Each other stage adds, with t = forward + backward of a run of its layers, of which it has v:
  *   gpipe, 1f1b  t
- *   interleaved  t / v (Narayanan et al. 2021, arXiv:2104.04473)
+ *   interleaved  t, of v > 1 (Narayanan et al. 2021, arXiv:2104.04473)
  *   zero-bubble  t - 2 weights (ZB-H1; Qi et al. 2023, arXiv:2401.10241: 1f1b's less what fills it) */
 double clv_pipeline_bubble(const clv_pipeline *pipeline, const clv_stage_time *stage);
 

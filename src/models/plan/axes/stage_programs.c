@@ -15,6 +15,8 @@ typedef struct figures {
     clv_prediction predicted;
     clv_prediction_parts parts;
     clv_memory stage[CLV_MAX_STAGES];
+    double in_flight[CLV_MAX_STAGES];
+    clv_plan_schedule schedule;
 } figures;
 
 static clv_status measure(figures *out, const clv_program *program, const clv_machine *machine, int64_t stages,
@@ -29,7 +31,9 @@ static clv_status measure(figures *out, const clv_program *program, const clv_ma
         CLV_TRY(stages == 1 ? clv_program_memory_on(program, machine, &out->stage[s], err)
                             : clv_program_stage_memory(&out->stage[s], program, s, err));
         out->stage[s].peak = NULL; /* the program's */
+        out->in_flight[s] = program->in_flight[s];
     }
+    out->schedule = program->schedule;
     return CLV_OK;
 }
 
@@ -140,16 +144,23 @@ clv_status clv_program_price_compute(clv_program_price *out, const clv_plan_opti
         CLV_TRY(compile(&few, &o, stages, first, err));
         const double steps = (double)(o.accumulate - last) / (double)(last - first);
         extend_time(&more, &few, steps);
-        for (int64_t s = 0; s < stages; s++)
-            extend_memory(&more.stage[s], &few.stage[s], steps,
-                          schedule != CLV_SCHEDULE_GPIPE && schedule != CLV_SCHEDULE_AUTO);
+        const bool all_wait = schedule == CLV_SCHEDULE_GPIPE;
+        for (int64_t s = 0; s < stages; s++) {
+            extend_memory(&more.stage[s], &few.stage[s], steps, !all_wait);
+            if (all_wait)
+                more.in_flight[s] = line(few.in_flight[s], more.in_flight[s], steps);
+        }
     }
-    *out =
-        (clv_program_price){.predicted = more.predicted, .parts = more.parts, .memory = more.stage[0], .whole = whole};
+    *out = (clv_program_price){.predicted = more.predicted,
+                               .parts = more.parts,
+                               .memory = more.stage[0],
+                               .schedule = more.schedule,
+                               .whole = whole};
     for (int64_t s = 1; s < stages; s++)
         if (more.stage[s].total > out->memory.total) {
             out->memory = more.stage[s];
             out->memory_stage = s;
         }
+    out->in_flight = more.in_flight[out->memory_stage];
     return CLV_OK;
 }

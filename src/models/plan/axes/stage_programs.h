@@ -14,7 +14,9 @@ typedef struct clv_program_price {
     clv_prediction_parts parts;
     clv_memory memory;    /* of the largest stage; peak is NULL */
     int64_t memory_stage; /* from 0 */
-    bool whole;           /* of the program itself */
+    double in_flight;     /* microbatches that it holds at most */
+    clv_plan_schedule schedule;
+    bool whole; /* of the program itself */
 } clv_program_price;
 
 /* Whether so many runs of layers on each stage are priced by their program: whole alone, as their microbatches come in

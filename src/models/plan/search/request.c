@@ -120,7 +120,7 @@ clv_status clv_search_set_up(clv_plan_search *s, const clv_plan_search_options *
     s->threads = o->threads > 0 ? o->threads : clv_usable_cores();
     s->threads = s->threads < MOST_THREADS ? s->threads : MOST_THREADS;
     s->exhaustive = o->exhaustive;
-    s->schedule = o->schedule;
+    s->schedule = o->schedule == CLV_SCHEDULE_AUTO ? CLV_SCHEDULE_DEFAULT : o->schedule; /* all are tried */
     s->virtual_stages = o->virtual_stages;
     if (!s->space.planned && (o->schedule || o->virtual_stages))
         return clv_fail(err, CLV_EINVAL, "schedule and virtual_stages are of stages; valid: where these are searched");
