@@ -227,7 +227,8 @@ static void check_limit(const clv_plan_options *given, brute *all, double memory
         assert_true(k < all->n && c.memory <= memory_limit && c.fits);
         assert_close(c.seconds, all->layout[k].seconds, 1e-6);
         for (int j = 0; j < all->n; j++) /* nor is the other order of its axes faster */
-            assert_true(!is_reordered(&all->layout[j], &all->layout[k]) || c.seconds <= all->layout[j].seconds * 1.000001);
+            assert_true(!is_reordered(&all->layout[j], &all->layout[k]) ||
+                        c.seconds <= all->layout[j].seconds * 1.000001);
     }
     clv_machine_free(eight_a_host);
     clv_plan_search_free(found);
