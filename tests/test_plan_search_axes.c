@@ -326,8 +326,8 @@ static void test_candidate(void **state)
 static void test_experts(void **state)
 {
     (void)state;
-    const clv_plan_options base = base_of(write_model("moe", 4, 8), 8, 256);
-    clv_plan_search *found = search(&(clv_plan_search_options){.base = &base, .devices = 4, .most = 1000});
+    const clv_plan_options base = base_of(write_model("moe", 4, 8), 16, 256);
+    clv_plan_search *found = search(&(clv_plan_search_options){.base = &base, .devices = 8, .most = 1000});
     bool runs = false;
     for (int i = 0; i < clv_plan_search_count(found); i++) {
         const clv_plan_candidate c = candidate_at(found, i);
