@@ -54,19 +54,19 @@ static void test_table(void **state)
         "print(c[\"can_run\"] and c[\"bubble_share\"] > 0 and c[\"memory\"] == p[\"memory\"][\"total\"] and "
         "abs(c[\"seconds\"] / p[\"predicted\"][\"seconds\"] - 1) < 1e-9)'");
     cli_expect(0, "{True}\n",
-               SEARCH "--devices 4 --runnable --json | python3 -c 'import json, sys; "
+               SEARCH "--devices 2 --runnable --json | python3 -c 'import json, sys; "
                       "print({c[\"can_run\"] for c in json.load(sys.stdin)[\"ranked\"]})'");
     cli_expect(0, "\"devices\": 4", SEARCH "--inventory '2 hosts x 2' --hardware h100-nvlink-ib --json");
     cli_expect(0, "\"batch\": ", "plan -m {g}/llama --search --devices 2 --decode --seq 16 --latency-limit 0.1 --json");
     cli_expect(0, "--batch ", "plan -m {g}/llama --search --devices 2 --decode --seq 16 --latency-limit 0.1");
     cli_expect(0, "megatron-sp", SEARCH "--mesh model=2 --sp");
     /* a list that is cut says so */
-    assert_int_equal(cli_run(out, SEARCH "--devices 4 --most 2 --hardware h100-nvlink-ib"), 0);
+    assert_int_equal(cli_run(out, SEARCH "--devices 2 --most 2 --hardware h100-nvlink-ib"), 0);
     assert_non_null(strstr(out, "\nmore  --most N lists more layouts than these\n"));
     cli_expect(0, "2\n",
-               SEARCH "--devices 4 --most 2 --runnable --json | python3 -c 'import json, sys; "
+               SEARCH "--devices 2 --most 2 --runnable --json | python3 -c 'import json, sys; "
                       "print(len(json.load(sys.stdin)[\"ranked\"]))'");
-    assert_int_equal(cli_run(out, SEARCH "--devices 4 --most 999 --hardware h100-nvlink-ib"), 0);
+    assert_int_equal(cli_run(out, SEARCH "--devices 2 --most 999 --hardware h100-nvlink-ib"), 0);
     assert_null(strstr(out, "\nmore "));
     cli_expect(2, "--most has no effect without --search", "plan -m {g}/llama --most 4");
 }
@@ -225,7 +225,7 @@ static void test_kept(void **state)
         char want[64];
         snprintf(want, sizeof want, "{'%s'}\n", given[i][2]);
         cli_expect(0, want,
-                   SEARCH "--devices 4 %s --json | python3 -c 'import json, sys; "
+                   SEARCH "--devices 2 %s --json | python3 -c 'import json, sys; "
                           "print({str(c[\"%s\"]) for c in json.load(sys.stdin)[\"front\"]})'",
                    given[i][1], given[i][0]);
     }

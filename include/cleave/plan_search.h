@@ -28,8 +28,8 @@
  * `runnable` leaves it out. Pipe, context (up to 64), expert
  * and model are any divisors of the devices with rules of ZeRO-1 and FSDP (with SP); schedules are 1F1B, interleaved
  * and ZB-H1. Of stages fewer microbatches are taken to be faster up to some number, and slower from there on. Layouts
- * that cannot be among the reported ones by a lower bound of their seconds are not priced. The best one that runs is
- * always found and ranked, after `most` others if need be.
+ * that cannot be among the reported ones by a lower bound of their seconds are not priced. The best one that runs, of
+ * what four rounds of programs with all layers price, is ranked, after `most` others if need be.
  *
  * Thread-safe; a clv_plan_search is immutable.
  */

@@ -7,6 +7,10 @@
 #include "cleave/text.h"
 #include "models/plan/search/search.h"
 
+/* Rounds of programs by which the best one that runs is looked for: a program with all layers takes seconds, and where
+ * it is slower than its estimate the next one would be better, and so on. */
+enum { MOST_ROUNDS = 4 };
+
 /* Prices candidate i of a list with all layers. */
 static void refine_one(clv_plan_search *s, void *arg, int i)
 {
@@ -71,13 +75,27 @@ static clv_search_candidate *next_runnable(const clv_plan_search *s, const clv_s
     return best;
 }
 
+/* The best one that runs of those that were priced with all layers; NULL: there is none. */
+static clv_search_candidate *best_priced_runnable(const clv_plan_search *s)
+{
+    clv_search_candidate *best = NULL;
+    for (int i = 0; i < s->n_layouts; i++)
+        for (int k = 0; k < s->layouts[i].n; k++) {
+            clv_search_candidate *c = &s->layouts[i].item[k];
+            if (c->runs && c->whole && c->fits && (!best || clv_search_compare(s, c, best) < 0))
+                best = c;
+        }
+    return best;
+}
+
 /* Adds the best one that runs, of layouts whose best does not, if the list has none. */
-static void add_runnable(clv_plan_search *s)
+static void add_runnable(clv_plan_search *s, int rounds)
 {
     for (int i = 0; i < s->n_ranked; i++)
         if (s->ranked[i]->runs)
             return;
-    clv_search_candidate *best = next_runnable(s, NULL);
+    clv_search_candidate *priced = rounds < MOST_ROUNDS ? NULL : best_priced_runnable(s);
+    clv_search_candidate *best = priced ? priced : next_runnable(s, NULL);
     if (best)
         s->ranked[s->n_ranked++] = best;
 }
@@ -93,7 +111,7 @@ static void add_further_runnable(clv_plan_search *s)
 }
 
 /* Of a sorted list those that are reported: of a mesh only its better order; and the best one that runs. */
-static void keep_ranked(clv_plan_search *s)
+static void keep_ranked(clv_plan_search *s, int rounds)
 {
     int kept = 0;
     for (int i = 0; i < s->n_ranked && kept < s->most; i++) {
@@ -106,7 +124,7 @@ static void keep_ranked(clv_plan_search *s)
         s->ranked[kept++] = s->ranked[i];
     }
     s->n_ranked = kept;
-    add_runnable(s);
+    add_runnable(s, rounds);
 }
 
 /* Of a layout in which nothing fits: the candidate that needs the least memory is priced with all layers. */
@@ -141,13 +159,14 @@ void clv_search_add_unfit(clv_plan_search *s)
 /* The best of each layout, until those that are reported have been priced with all layers. */
 void clv_search_rank(clv_plan_search *s)
 {
-    for (bool again = true; again;) {
+    bool again = true;
+    for (int rounds = 0; again; rounds++) {
         s->n_ranked = 0;
         for (int i = 0; i < s->n_layouts; i++)
             if (s->layouts[i].best >= 0)
                 s->ranked[s->n_ranked++] = &s->layouts[i].item[s->layouts[i].best];
         sort(s, s->ranked, s->n_ranked);
-        keep_ranked(s);
+        keep_ranked(s, rounds);
         again = false;
         for (int i = 0; i < s->n_ranked; i++)
             again = again || !s->ranked[i]->whole;
