@@ -225,20 +225,29 @@ static void test_checkpoints_of_any_mesh(void **state)
 
 static void test_plans_are_exact(void **state)
 {
-    const run_options o = {
-        .mesh = "context=4,model=2", .dtype = CLV_F32, .kv_heads = 3, .update = {.size = sizeof o.update}};
-    clv_model *model = model_of(&o);
-    clv_trainer *trainer = trainer_of(model, &o);
-    clv_memory planned = {.size = sizeof planned};
-    must(clv_program_memory(clv_trainer_program(trainer), &planned, &err), &err);
-    assert_int_equal(clv_session_rank_bytes(clv_trainer_session(trainer)), planned.total);
-    clv_trainer_free(trainer);
-    clv_model_close(model);
+    clv_machine *machine = must_slow_ops();
+    for (int ring = 0; ring < 2; ring++) {
+        const run_options o = {.mesh = ring ? "context=3,model=2" : "context=4,model=2",
+                               .dtype = CLV_F32,
+                               .heads = ring ? 2 : 6,
+                               .kv_heads = ring ? 2 : 3,
+                               .update = {.size = sizeof o.update},
+                               .compile = {.overlap = ring, .machine = ring ? machine : NULL}};
+        clv_model *model = model_of(&o);
+        clv_trainer *trainer = trainer_of(model, &o);
+        clv_memory planned = {.size = sizeof planned};
+        must(clv_program_memory(clv_trainer_program(trainer), &planned, &err), &err);
+        assert_int_equal(clv_session_rank_bytes(clv_trainer_session(trainer)), planned.total);
+        assert_int_equal(permutes(clv_trainer_program(trainer), CLV_F32) > 0, ring);
+        clv_trainer_free(trainer);
+        clv_model_close(model);
+    }
+    clv_machine_free(machine);
 }
 
-/* A step of 4 layers, 1024 wide, without weights. */
+/* A step of 4 layers, 1024 wide, without weights. overlap_on: of bf16 with collectives beside ops on a machine; NULL: neither. */
 static clv_program *plan(const char *mesh_text, int64_t heads, int64_t kv_heads, int64_t seq,
-                         clv_reshard_after_forward reshard)
+                         clv_reshard_after_forward reshard, const clv_machine *overlap_on)
 {
     clv_mesh mesh;
     clv_axis_rules rules;
@@ -254,15 +263,18 @@ static clv_program *plan(const char *mesh_text, int64_t heads, int64_t kv_heads,
     fclose(file);
     must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
     must(clv_axis_rules_preset(&rules, "dp", &mesh, &err), &err);
-    must(clv_plan_compile(&program,
-                          &(clv_plan_options){.size = sizeof(clv_plan_options),
-                                              .model = config,
-                                              .mesh = &mesh,
-                                              .rules = &rules,
-                                              .batch = 1,
-                                              .seq = seq,
-                                              .compile.reshard_after_forward = reshard},
-                          &err),
+    must(clv_plan_compile(
+             &program,
+             &(clv_plan_options){
+                 .size = sizeof(clv_plan_options),
+                 .model = config,
+                 .mesh = &mesh,
+                 .rules = &rules,
+                 .batch = 1,
+                 .seq = seq,
+                 .dtype = overlap_on ? CLV_BF16 : CLV_F32,
+                 .compile = {.reshard_after_forward = reshard, .overlap = overlap_on != NULL, .machine = overlap_on}},
+             &err),
          &err);
     return program;
 }
@@ -270,7 +282,7 @@ static clv_program *plan(const char *mesh_text, int64_t heads, int64_t kv_heads,
 /* What is kept for the backward pass, gathered or not. */
 static double activations(const char *mesh, int64_t kv_heads, clv_reshard_after_forward reshard)
 {
-    clv_program *program = plan(mesh, 8, kv_heads, 131072, reshard);
+    clv_program *program = plan(mesh, 8, kv_heads, 131072, reshard, NULL);
     clv_memory memory = {.size = sizeof memory};
     must(clv_program_memory(program, &memory, &err), &err);
     clv_program_free(program);
@@ -289,6 +301,34 @@ static void test_activations_divide_by_the_ranks(void **state)
     }
 }
 
+/* Of each layer 7 of 8 ranks' blocks come by a permute each, in the forward pass and again in the backward pass, where
+ * the 8 f32 sums of a block's gradients go around, too. No rank keeps another's keys and values. */
+static void test_rings_move_and_keep_blocks(void **state)
+{
+    enum { SEQ_LONG = 131072, RING = 8, DEEP = 4 };
+    const double block = (double)SEQ_LONG / RING * 2 * 512; /* keys and values of one head of two */
+    clv_machine *machine = must_slow_ops();
+    double bytes[2] = {0}, kept[2];
+    for (int split = 0; split < 2; split++) {
+        clv_program *program = plan(split ? "context=8" : "data=1", 2, 1, SEQ_LONG, CLV_RESHARD_WEIGHTS, machine);
+        clv_memory memory = {.size = sizeof memory};
+        must(clv_program_memory(program, &memory, &err), &err);
+        kept[split] = (double)(memory.activations + memory.gathered);
+        for (int i = 0; i < clv_program_collective_count(program); i++) {
+            clv_collective c = {.size = sizeof c};
+            must(clv_program_collective(program, i, &c, &err), &err);
+            if (strcmp(c.kind, "permute") == 0)
+                bytes[c.backward] += c.bytes;
+            assert_true(strcmp(c.kind, "permute") != 0 || c.purpose == CLV_PURPOSE_CONTEXT_PARALLEL);
+        }
+        clv_program_free(program);
+    }
+    clv_machine_free(machine);
+    assert_true(bytes[0] == DEEP * (RING - 1) * block * 2);
+    assert_true(bytes[1] == DEEP * ((RING - 1) * block * 2 + RING * block * 4));
+    assert_true(kept[1] <= 1.1 / RING * kept[0]);
+}
+
 /* Causal attention is equal work on all ranks, also where they split positions: the rank with the end of the sequence
  * would have (2 - 1/8) times as much. */
 static void test_ranks_have_equal_work(void **state)
@@ -296,7 +336,7 @@ static void test_ranks_have_equal_work(void **state)
     const char *const meshes[] = {"data=1", "context=8"};
     double flops[2];
     for (int i = 0; i < 2; i++) {
-        clv_program *program = plan(meshes[i], 2, 1, 131072, CLV_RESHARD_WEIGHTS);
+        clv_program *program = plan(meshes[i], 2, 1, 131072, CLV_RESHARD_WEIGHTS, NULL);
         clv_prediction predicted = {.size = sizeof predicted};
         must(clv_program_predict(program, NULL, &predicted, &err), &err);
         flops[i] = predicted.flops;
@@ -322,11 +362,11 @@ static int count(const clv_program *program, const char *kind)
  * values are gathered where there are not. The embedding's gradient exchanges width for positions. */
 static void test_exchanges_by_price(void **state)
 {
-    clv_program *program = plan("context=8", 8, 8, 4096, CLV_RESHARD_WEIGHTS);
+    clv_program *program = plan("context=8", 8, 8, 4096, CLV_RESHARD_WEIGHTS, NULL);
     assert_int_equal(count(program, "all_to_all"), 6 * 4 + 1);
     assert_int_equal(count(program, "all_gather"), 0);
     clv_program_free(program);
-    program = plan("context=8", 2, 1, 4096, CLV_RESHARD_WEIGHTS);
+    program = plan("context=8", 2, 1, 4096, CLV_RESHARD_WEIGHTS, NULL);
     assert_int_equal(count(program, "all_to_all"), 1);
     assert_true(count(program, "all_gather") == 4 && count(program, "reduce_scatter") == 4);
     clv_program_free(program);
@@ -339,6 +379,7 @@ int main(void)
                                        cmocka_unit_test(test_checkpoints_of_any_mesh),
                                        cmocka_unit_test(test_plans_are_exact),
                                        cmocka_unit_test(test_activations_divide_by_the_ranks),
+                                       cmocka_unit_test(test_rings_move_and_keep_blocks),
                                        cmocka_unit_test(test_exchanges_by_price),
                                        cmocka_unit_test(test_ranks_have_equal_work)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -26,7 +26,7 @@
 #include "kernels/cpu/openmp.h"
 #include "ops/attention.h"
 
-const clv_attr clv_attention_fields[] = {
+static const clv_attr fields[] = {
     CLV_FIELD(BOOL, clv_attention_attrs, causal),     CLV_FIELD(DOUBLE, clv_attention_attrs, scale),
     CLV_FIELD(INT64, clv_attention_attrs, window),    CLV_FIELD(INT64, clv_attention_attrs, value_dim),
     CLV_FIELD(INT64, clv_attention_attrs, zigzag),    CLV_FIELD(DOUBLE, clv_attention_attrs, dropout),
@@ -360,7 +360,7 @@ const clv_op_def clv_op_attention_gradient = {
     .name = "attention_gradient",
     .display_name = "the gradient of attention",
     CLV_ARITY(GMASK, BACKWARD_IN, 2),
-    CLV_ATTRS(clv_attention_attrs, clv_attention_fields),
+    CLV_ATTRS(clv_attention_attrs, fields),
     .shape = gradient_shape,
     .rule = gradient_rule,
     .cost = gradient_cost,
@@ -463,7 +463,7 @@ static void attention_gradient(clv_graph *graph, const clv_op *op, const clv_val
 const clv_op_def clv_op_attention = {
     .name = "attention",
     CLV_ARITY(MASK, FORWARD_IN, 2),
-    CLV_ATTRS(clv_attention_attrs, clv_attention_fields),
+    CLV_ATTRS(clv_attention_attrs, fields),
     .shape = attention_shape,
     .rule = attention_rule,
     .gradient = attention_gradient,

@@ -13,7 +13,6 @@ typedef struct clv_attention_attrs {
     double dropout;
     clv_key dropout_key;
 } clv_attention_attrs;
-extern const clv_attr clv_attention_fields[];
 
 /* The dimension of kv that has the heads. */
 int clv_attention_heads_dim(const clv_op *op);

@@ -19,6 +19,16 @@
 
 enum { ALIGN = 64 };
 
+static const clv_attr fields[] = {CLV_FIELD(BOOL, clv_ring_attention_attrs, of.causal),
+                                  CLV_FIELD(DOUBLE, clv_ring_attention_attrs, of.scale),
+                                  CLV_FIELD(INT64, clv_ring_attention_attrs, of.value_dim),
+                                  CLV_FIELD(INT64, clv_ring_attention_attrs, of.zigzag),
+                                  CLV_FIELD(DOUBLE, clv_ring_attention_attrs, of.dropout),
+                                  CLV_FIELD(KEY, clv_ring_attention_attrs, of.dropout_key),
+                                  CLV_FIELD(INT64, clv_ring_attention_attrs, rows),
+                                  CLV_FIELD(INT64, clv_ring_attention_attrs, blocks),
+                                  {0}};
+
 static int64_t aligned(int64_t bytes)
 {
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
@@ -203,7 +213,7 @@ const clv_op_def clv_op_ring_attention = {.name = "ring_attention",
                                           .min_in = CLV_RING_KV + 1,
                                           .max_in = CLV_RING_IN,
                                           .n_out = 2,
-                                          .attrs_size = sizeof(clv_ring_attention_attrs),
+                                          CLV_ATTRS(clv_ring_attention_attrs, fields),
                                           .cost = forward_cost,
                                           .workspace = forward_workspace,
                                           .in_place = {1 + CLV_RING_SUM, 1 + CLV_RING_LSE},
@@ -305,7 +315,7 @@ const clv_op_def clv_op_ring_attention_gradient = {
     .min_in = CLV_RING_GLSE + 1,
     .max_in = CLV_RING_GRADIENT_IN,
     .n_out = 2,
-    .attrs_size = sizeof(clv_ring_attention_attrs),
+    CLV_ATTRS(clv_ring_attention_attrs, fields),
     .cost = gradient_cost,
     .workspace = gradient_workspace,
     .in_place = {1 + CLV_RING_DQ},

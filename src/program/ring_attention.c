@@ -32,6 +32,7 @@ typedef struct ring_pass {
     bool *converts;                 /* [n_instructions] attention and its gradients */
     bool *drops;                    /* [n_instructions] gathers and reduce-scatters */
     const clv_instruction *was;     /* [n_was] the program before */
+    const clv_partition_decision **decision_of; /* [n_was] what is said of it; NULL: nothing */
     int n_was;
 } ring_pass;
 
@@ -185,8 +186,9 @@ static double ring_seconds(const ring_pass *r, int i)
     double moved = permute_seconds(r, gather, &kv->type, kv->type.dtype);
     if (is_gradient(op))
         moved += permute_seconds(r, gather, &kv->type, wide);
+    const bool beside = r->overlaps && clv_instruction_may_overlap(r->cost, &p->instructions[gather_of(r, op)]);
     const double last = is_gradient(op) ? permute_seconds(r, gather, &kv->type, wide) : 0;
-    return block + last + (blocks - 1) * (r->overlaps ? fmax(block, moved) : block + moved);
+    return block + last + (blocks - 1) * (beside ? fmax(block, moved) : block + moved);
 }
 
 static clv_status choose(const ring_pass *r, bool *any, clv_error *err)
@@ -259,13 +261,50 @@ static clv_status add_op(clv_program *p, const clv_instruction *of, const clv_op
     return clv_program_add_instruction(p, &made, err);
 }
 
-/* A permute of `from` to the next place, to a new buffer, or to *to if it is not -1. gather: for causes and axes. */
-static clv_status add_permute(int *to, clv_program *p, int from, int shift, const clv_instruction *gather,
-                              const clv_instruction *of, clv_error *err)
+/* What was said of instruction `was` is said of the last one added; NULL: nothing. */
+static clv_partition_decision *keep_decision(const ring_pass *r, int was)
 {
+    clv_program *p = r->program;
+    if (!r->decision_of[was])
+        return NULL;
+    p->decisions[p->n_decisions] = *r->decision_of[was];
+    p->decisions[p->n_decisions].instruction = p->n_instructions - 1;
+    return &p->decisions[p->n_decisions++];
+}
+
+static void write_layouts(clv_text *t, const void *arg)
+{
+    const clv_program *p = arg;
+    char layout[CLV_LAYOUT_TEXT];
+    clv_layout_print(layout, sizeof layout, &p->instructions[p->n_instructions - 1].step->to, &p->mesh);
+    clv_text_add(t, "{%s} -> {%s}", layout, layout);
+}
+
+/* Says of the last instruction, a permute, what it is instead of. */
+static clv_status describe_permute(const ring_pass *r, int instead, clv_error *err)
+{
+    clv_program *p = r->program;
+    const clv_instruction *made = &p->instructions[p->n_instructions - 1];
+    clv_partition_decision *decision = keep_decision(r, instead);
+    if (!decision)
+        return CLV_OK;
+    decision->kind = clv_step_name(CLV_STEP_PERMUTE);
+    decision->layouts = clv_text_to_arena(p->arena, write_layouts, p);
+    decision->why = made->cause;
+    decision->bytes = made->step->bytes;
+    decision->seconds = clv_instruction_seconds(p, r->cost, p->n_instructions - 1);
+    return decision->layouts ? CLV_OK : clv_fail_memory(err, "a decision", sizeof *decision);
+}
+
+/* A permute of `from` to the next place, to a new buffer, or to *to if it is not -1, instead of a gather or
+ * reduce-scatter. */
+static clv_status add_permute(int *to, const ring_pass *r, int from, int shift, int instead, const clv_instruction *of,
+                              clv_error *err)
+{
+    clv_program *p = r->program;
     const clv_buffer was = p->buffers[from];
-    clv_reshard_step *step = clv_arena_copy(p->arena, gather->step, sizeof *step);
-    clv_instruction made = *gather;
+    clv_instruction made = r->was[instead];
+    clv_reshard_step *step = clv_arena_copy(p->arena, made.step, sizeof *step);
     made.cause = clv_arena_format(p->arena, "%s is computed by blocks, which go around a ring", of->name);
     if (!step || !made.cause)
         return clv_fail_memory(err, "a step", sizeof *step);
@@ -282,7 +321,8 @@ static clv_status add_permute(int *to, clv_program *p, int from, int shift, cons
     made.stages = of->stages;
     made.recomputed = of->recomputed;
     CLV_TRY(clv_program_find_or_add_group(&made.group, p, step, err));
-    return clv_program_add_instruction(p, &made, err);
+    CLV_TRY(clv_program_add_instruction(p, &made, err));
+    return describe_permute(r, instead, err);
 }
 
 /* Casts a sum to the buffer that it is for; they may be one. */
@@ -323,24 +363,26 @@ static clv_status sum_buffer(int *out, clv_program *p, int to, clv_dtype wide, b
     return last && like.type.dtype == wide ? CLV_OK : add_buffer(out, p, &type, &like.layout, 0, err);
 }
 
-static clv_status convert_forward(const ring_pass *r, const clv_instruction *of, clv_error *err)
+static clv_status convert_forward(const ring_pass *r, int i, clv_error *err)
 {
     clv_program *p = r->program;
-    const clv_instruction *gather = &r->was[r->writer[of->in[KV]]];
+    const clv_instruction *of = &r->was[i];
     const clv_ring_attention_attrs *attrs;
-    const int blocks = (int)clv_layout_block_count(&gather->step->from, 1);
+    const int gather = r->writer[of->in[KV]], blocks = (int)clv_layout_block_count(&r->was[gather].step->from, 1);
     const clv_dtype wide = sum_dtype(p->buffers[of->in[Q]].type.dtype);
-    int kv = gather->in[0], sum = -1, lse = -1;
+    int kv = r->was[gather].in[0], sum = -1, lse = -1;
     CLV_TRY(make_attrs(&attrs, r, of, kv, blocks, err));
     p->buffers[of->out[1]].type.dtype = wide;
     for (int t = 0; t < blocks; t++) {
         int next = -1, out[2];
         if (t + 1 < blocks)
-            CLV_TRY(add_permute(&next, p, kv, t + 1, gather, of, err));
+            CLV_TRY(add_permute(&next, r, kv, t + 1, gather, of, err));
         CLV_TRY(sum_buffer(&out[0], p, of->out[0], wide, t + 1 == blocks, err));
         CLV_TRY(sum_buffer(&out[1], p, of->out[1], wide, t + 1 == blocks, err));
         const int in[] = {of->in[Q], kv, operand(of, MASK), -1, operand(of, STEP), sum, lse};
         CLV_TRY(add_op(p, of, &clv_op_ring_attention, attrs, NULL, in, CLV_RING_IN, out, 2, err));
+        if (t == 0)
+            keep_decision(r, i);
         kv = next;
         sum = out[0];
         lse = out[1];
@@ -348,17 +390,18 @@ static clv_status convert_forward(const ring_pass *r, const clv_instruction *of,
     return add_cast(p, of, sum, of->out[0], err);
 }
 
-static clv_status convert_backward(const ring_pass *r, const clv_instruction *of, clv_error *err)
+static clv_status convert_backward(const ring_pass *r, int i, clv_error *err)
 {
     clv_program *p = r->program;
-    const clv_instruction *gather = &r->was[r->writer[of->in[GKV]]], *scatter = &r->was[r->reader[of->out[1]]];
+    const clv_instruction *of = &r->was[i];
     const clv_ring_attention_attrs *attrs;
-    const int blocks = (int)clv_layout_block_count(&gather->step->from, 1), made = scatter->out[0];
+    const int gather = r->writer[of->in[GKV]], scatter = r->reader[of->out[1]], made = r->was[scatter].out[0],
+              blocks = (int)clv_layout_block_count(&r->was[gather].step->from, 1);
     const clv_dtype wide = sum_dtype(p->buffers[of->in[GQ]].type.dtype);
     const clv_type type = in_dtype(p->buffers[made].type, wide);
     const clv_layout layout = p->buffers[made].layout;
     int *add = clv_arena_alloc(p->arena, 1, sizeof *add); /* attributes of the op that adds */
-    int kv = gather->in[0], dq = -1, arrived = -1;
+    int kv = r->was[gather].in[0], dq = -1, arrived = -1;
     CLV_TRY(make_attrs(&attrs, r, of, kv, blocks, err));
     if (!add)
         return clv_fail_memory(err, "an op", sizeof *add);
@@ -367,18 +410,20 @@ static clv_status convert_backward(const ring_pass *r, const clv_instruction *of
         const bool last = t + 1 == blocks;
         int next = -1, out[2], sum, home = last && type.dtype == p->buffers[made].type.dtype ? made : -1;
         if (!last)
-            CLV_TRY(add_permute(&next, p, kv, t + 1, gather, of, err));
+            CLV_TRY(add_permute(&next, r, kv, t + 1, gather, of, err));
         CLV_TRY(sum_buffer(&out[0], p, of->out[0], wide, last, err));
         CLV_TRY(add_buffer(&out[1], p, &type, &layout, t, err));
         const int in[] = {of->in[D_OUT],      of->in[GQ],         kv, of->in[GOUT], of->in[GLSE],
                           operand(of, GMASK), operand(of, GSTEP), dq};
         CLV_TRY(add_op(p, of, &clv_op_ring_attention_gradient, attrs, NULL, in, CLV_RING_GRADIENT_IN, out, 2, err));
+        if (t == 0)
+            keep_decision(r, i);
         sum = out[1];
         if (arrived >= 0) {
             CLV_TRY(add_buffer(&sum, p, &type, &layout, t, err));
             CLV_TRY(add_op(p, of, &clv_op_combine, add, "add", (int[]){arrived, out[1]}, 2, &sum, 1, err));
         }
-        CLV_TRY(add_permute(&home, p, sum, last ? 0 : t + 1, gather, of, err));
+        CLV_TRY(add_permute(&home, r, sum, last ? 0 : t + 1, scatter, of, err));
         arrived = home;
         kv = next;
         dq = out[0];
@@ -387,12 +432,28 @@ static clv_status convert_backward(const ring_pass *r, const clv_instruction *of
     return add_cast(p, of, dq, of->out[0], err);
 }
 
+/* Prepares to say of the new instructions what was said of those before, of a permute what was of its collective. */
+static clv_status begin_decisions(ring_pass *r, clv_error *err)
+{
+    clv_program *p = r->program;
+    size_t n = (size_t)p->n_decisions;
+    for (int d = 0; d < p->n_decisions; d++)
+        r->decision_of[p->decisions[d].instruction] = &p->decisions[d];
+    for (int i = 0; i < r->n_was; i++)
+        if (r->converts[i])
+            n += 2 * (size_t)blocks_of(r, &r->was[i]);
+    if (p->n_decisions == 0)
+        return CLV_OK;
+    p->n_decisions = 0;
+    p->decisions = clv_arena_alloc(p->arena, n, sizeof *p->decisions);
+    return p->decisions ? CLV_OK : clv_fail_memory(err, "decisions", n * sizeof *p->decisions);
+}
+
 static clv_status rewrite(ring_pass *r, clv_error *err)
 {
     clv_program *p = r->program;
-    int kept = 0, *first = clv_arena_alloc(r->scratch, (size_t)r->n_was + 1, sizeof *first);
     r->was = clv_arena_copy(r->scratch, p->instructions, (size_t)r->n_was * sizeof *r->was);
-    if (!first || !r->was)
+    if (!r->was)
         return clv_fail_memory(err, "a ring", (size_t)r->n_was * sizeof *r->was);
     for (int i = 0; i < r->n_was; i++)
         if (r->converts[i]) {
@@ -400,20 +461,15 @@ static clv_status rewrite(ring_pass *r, clv_error *err)
             if (is_gradient(&r->was[i]))
                 r->drops[scatter_of(r, &r->was[i])] = true;
         }
+    CLV_TRY(begin_decisions(r, err));
     p->n_instructions = p->n_steps = 0;
-    for (int i = 0; i < r->n_was; i++) {
-        first[i] = r->drops[i] ? -1 : p->n_instructions;
-        if (r->converts[i])
-            CLV_TRY((is_forward(&r->was[i]) ? convert_forward : convert_backward)(r, &r->was[i], err));
-        else if (!r->drops[i])
+    for (int i = 0; i < r->n_was; i++)
+        if (r->converts[i]) {
+            CLV_TRY((is_forward(&r->was[i]) ? convert_forward : convert_backward)(r, i, err));
+        } else if (!r->drops[i]) {
             CLV_TRY(clv_program_add_instruction(p, &r->was[i], err));
-    }
-    for (int d = 0; d < p->n_decisions; d++)
-        if (first[p->decisions[d].instruction] >= 0) {
-            p->decisions[kept] = p->decisions[d];
-            p->decisions[kept++].instruction = first[p->decisions[d].instruction];
+            keep_decision(r, i);
         }
-    p->n_decisions = kept;
     return CLV_OK;
 }
 
@@ -455,7 +511,8 @@ static clv_status run(ring_pass *r, clv_error *err)
     r->fixed = clv_arena_alloc(r->scratch, buffers, sizeof *r->fixed);
     r->converts = clv_arena_alloc(r->scratch, instructions, sizeof *r->converts);
     r->drops = clv_arena_alloc(r->scratch, instructions, sizeof *r->drops);
-    if (!r->writer || !r->reader || !r->readers || !r->fixed || !r->converts || !r->drops)
+    r->decision_of = clv_arena_alloc(r->scratch, instructions, sizeof *r->decision_of);
+    if (!r->writer || !r->reader || !r->readers || !r->fixed || !r->converts || !r->drops || !r->decision_of)
         return clv_fail_memory(err, "a ring", instructions * sizeof *r->converts);
     survey(r);
     CLV_TRY(choose(r, &any, err));
