@@ -358,8 +358,7 @@ static int collect_pieces(const clv_region_plan *plan, const clv_program *progra
     int n = 0;
     for (int b = 0; b < program->n_buffers; b++) {
         const clv_buffer *buffer = &program->buffers[b];
-        if (buffer->kind != CLV_BUFFER_STATE && buffer->shares_with < 0 && is_live(buffer) &&
-            buffer->bytes + guard > 0)
+        if (buffer->kind != CLV_BUFFER_STATE && buffer->shares_with < 0 && is_live(buffer) && buffer->bytes + guard > 0)
             add_piece(pieces, &n, buffer->bytes + guard, buffer->first, buffer->last, buffer->layout.stages,
                       &plan->buffer[b]);
     }
