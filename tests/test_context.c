@@ -188,6 +188,7 @@ static void test_rings(void **state)
                                                                 : k == 2 ? CLV_RECOMPUTE_SELECTIVE
                                                                          : CLV_RECOMPUTE_NONE,
                                                    .reshard_after_forward = k == 3 ? CLV_RESHARD_ALL : 0,
+                                                   .greedy_by_size_limit = k == 3, /* place by time */
                                                    .overlap = true,
                                                    .machine = machine}};
             const int p = meshes[m].ranks, forward = k == 1 ? 2 : 1;
@@ -245,7 +246,8 @@ static void test_plans_are_exact(void **state)
     clv_machine_free(machine);
 }
 
-/* A step of 4 layers, 1024 wide, without weights. overlap_on: of bf16 with collectives beside ops on a machine; NULL: neither. */
+/* A step of 4 layers, 1024 wide, without weights. overlap_on: the machine, for a step of bf16 with overlap; NULL: f32
+ * without. */
 static clv_program *plan(const char *mesh_text, int64_t heads, int64_t kv_heads, int64_t seq,
                          clv_reshard_after_forward reshard, const clv_machine *overlap_on)
 {

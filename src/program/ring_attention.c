@@ -12,8 +12,7 @@
  * So a rank holds two blocks instead of all, and keeps its own for the backward pass. Each permute reads what the op
  * beside it reads: the scheduler lets both run at once. Bytes are those of the gather; gradients go around in f32.
  * Not in a ring: windows (most blocks are out of sight), causal attention to positions in order (the first rank would
- * wait for the last), and gathers or reduce-scatters in several steps, as between
- * hosts.
+ * wait for the last), and gathers or reduce-scatters in several steps, as between hosts.
  */
 #include <math.h>
 #include <string.h>
