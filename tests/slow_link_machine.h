@@ -1,4 +1,4 @@
-/* slow_link_machine.h - machines on which it pays to cut every step that can be cut. */
+/* slow_link_machine.h - machines on which it pays to cut every step that can be cut, or to send beside every op. */
 #pragma once
 
 #include <string.h>
@@ -31,6 +31,15 @@ static inline clv_machine *must_slow_links(void)
 {
     return must_machine("{\"name\": \"slow links\", \"ranks_per_host\": 8, \"hosts\": 1," SLOW_RANKS
                         ", \"host\": {\"alpha_s\": 1e-9, \"bytes_per_s\": 2e6}}");
+}
+
+/* Ops take so long that they hide what is sent beside them. */
+static inline clv_machine *must_slow_ops(void)
+{
+    return must_machine("{\"name\": \"slow ops\", \"ranks_per_host\": 16, \"hosts\": 1, \"memory_bytes\": 1e9,"
+                        " \"flops_per_s\": {\"f32\": 1e5, \"f64\": 1e5, \"bf16\": 1e5}, \"memory_bytes_per_s\": 1e9,"
+                        " \"efficiency\": 1, \"instruction_s\": 1e-9,"
+                        " \"host\": {\"alpha_s\": 1e-9, \"bytes_per_s\": 1e7}}");
 }
 
 /* Two ranks a host. */

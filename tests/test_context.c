@@ -8,6 +8,7 @@
 #include "must.h"
 #include "program/program.h"
 #include "session_state.h"
+#include "slow_link_machine.h"
 #include "sweep.h"
 #include "temp_folder.h"
 
@@ -20,7 +21,7 @@ static clv_error err;
 typedef struct run_options {
     const char *mesh, *rules;
     clv_dtype dtype;
-    int64_t kv_heads;
+    int64_t heads, kv_heads; /* heads 0: 6 */
     bool padded;
     double dropout;
     clv_update_options update;
@@ -34,7 +35,7 @@ static clv_model *model_of(const run_options *o)
     clv_axis_rules rules;
     const clv_model_info sizes = {.hidden = 24,
                                   .layers = LAYERS,
-                                  .heads = 6,
+                                  .heads = o->heads ? o->heads : 6,
                                   .kv_heads = o->kv_heads,
                                   .ffn = 30,
                                   .vocab = VOCAB,
@@ -86,8 +87,20 @@ static double train(clv_trainer *trainer, const run_options *o, int steps)
     return loss;
 }
 
-/* On the mesh and on one rank. */
-static void expect_one_ranks_run(const run_options *split)
+/* How many blocks go on to the next rank of a ring. */
+static int permutes(const clv_program *program, clv_dtype dtype)
+{
+    int n = 0;
+    for (int i = 0; i < clv_program_collective_count(program); i++) {
+        clv_collective c = {.size = sizeof c};
+        must(clv_program_collective(program, i, &c, &err), &err);
+        n += strcmp(c.kind, "permute") == 0 && c.type.dtype == dtype && strstr(c.cause, "go around a ring") != NULL;
+    }
+    return n;
+}
+
+/* On the mesh and on one rank. Returns the number of permutes of rings. */
+static int expect_one_ranks_run(const run_options *split)
 {
     run_options whole = *split;
     whole.mesh = "model=1";
@@ -102,10 +115,12 @@ static void expect_one_ranks_run(const run_options *split)
                 20);
     if (!(fabs(loss - want) <= 1e-9 * want))
         fail_msg("%s: the loss of an evaluation is %.12g, expected %.12g", where, loss, want);
+    const int passed_on = permutes(clv_trainer_program(trainers[0]), split->dtype);
     for (int i = 0; i < 2; i++) {
         clv_trainer_free(trainers[i]);
         clv_model_close(models[i]);
     }
+    return passed_on;
 }
 
 static void test_one_ranks_results(void **state)
@@ -138,8 +153,49 @@ static void test_one_ranks_results(void **state)
                                                                          : CLV_RECOMPUTE_NONE,
                                                    .reshard_after_forward = k == 5 ? CLV_RESHARD_ALL : 0,
                                                    .overlap = k == 2}};
-            expect_one_ranks_run(&split);
+            assert_int_equal(expect_one_ranks_run(&split), 0);
         }
+}
+
+/* Blocks of keys and values go around a ring where ops take long enough to hide it: in sequences of 13 tokens, which
+ * ranks never share evenly, of which a microbatch has too few for all ranks. Of each layer P - 1 blocks go on in the
+ * forward pass (and where it is repeated), and in the backward pass, and P gradients of blocks. */
+static void test_rings(void **state)
+{
+    static const struct {
+        const char *mesh, *rules;
+        int ranks, accumulate;
+    } meshes[] = {{"context=2", "dp", 2, 4},
+                  {"context=3", "fsdp", 3, 1},
+                  {"context=7", "dp", 7, 2},
+                  {"data=2,context=2", "fsdp", 2, 2},
+                  {"context=5,model=2", "megatron", 5, 1},
+                  {"pipe=2,context=3", "zero1", 3, 2}};
+    clv_machine *machine = must_slow_ops();
+    for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
+        for (int k = 0; k < 4; k++) {
+            if (!sweep_takes_thinned(3))
+                continue;
+            const run_options split = {.mesh = meshes[m].mesh,
+                                       .rules = meshes[m].rules,
+                                       .dtype = CLV_F64,
+                                       .heads = 1 + (k % 2 && meshes[m].ranks > 2),
+                                       .kv_heads = 1,
+                                       .padded = k < 2,
+                                       .dropout = k == 1 || k == 2 ? 0.1 : 0,
+                                       .update = {.size = sizeof split.update, .accumulate = meshes[m].accumulate},
+                                       .compile = {.recompute = k == 1   ? CLV_RECOMPUTE_FULL
+                                                                : k == 2 ? CLV_RECOMPUTE_SELECTIVE
+                                                                         : CLV_RECOMPUTE_NONE,
+                                                   .reshard_after_forward = k == 3 ? CLV_RESHARD_ALL : 0,
+                                                   .greedy_by_size_limit = k == 3, /* place by time */
+                                                   .overlap = true,
+                                                   .machine = machine}};
+            const int p = meshes[m].ranks, forward = k == 1 ? 2 : 1;
+            const int each = forward * (p - 1) + p - 1 + p;
+            assert_int_equal(expect_one_ranks_run(&split), LAYERS * meshes[m].accumulate * each);
+        }
+    clv_machine_free(machine);
 }
 
 /* ---- checkpoints ---- */
@@ -170,20 +226,30 @@ static void test_checkpoints_of_any_mesh(void **state)
 
 static void test_plans_are_exact(void **state)
 {
-    const run_options o = {
-        .mesh = "context=4,model=2", .dtype = CLV_F32, .kv_heads = 3, .update = {.size = sizeof o.update}};
-    clv_model *model = model_of(&o);
-    clv_trainer *trainer = trainer_of(model, &o);
-    clv_memory planned = {.size = sizeof planned};
-    must(clv_program_memory(clv_trainer_program(trainer), &planned, &err), &err);
-    assert_int_equal(clv_session_rank_bytes(clv_trainer_session(trainer)), planned.total);
-    clv_trainer_free(trainer);
-    clv_model_close(model);
+    clv_machine *machine = must_slow_ops();
+    for (int ring = 0; ring < 2; ring++) {
+        const run_options o = {.mesh = ring ? "context=3,model=2" : "context=4,model=2",
+                               .dtype = CLV_F32,
+                               .heads = ring ? 2 : 6,
+                               .kv_heads = ring ? 2 : 3,
+                               .update = {.size = sizeof o.update},
+                               .compile = {.overlap = ring, .machine = ring ? machine : NULL}};
+        clv_model *model = model_of(&o);
+        clv_trainer *trainer = trainer_of(model, &o);
+        clv_memory planned = {.size = sizeof planned};
+        must(clv_program_memory(clv_trainer_program(trainer), &planned, &err), &err);
+        assert_int_equal(clv_session_rank_bytes(clv_trainer_session(trainer)), planned.total);
+        assert_int_equal(permutes(clv_trainer_program(trainer), CLV_F32) > 0, ring);
+        clv_trainer_free(trainer);
+        clv_model_close(model);
+    }
+    clv_machine_free(machine);
 }
 
-/* A step of 4 layers, 1024 wide, without weights. */
+/* A step of 4 layers, 1024 wide, without weights. overlap_on: the machine, for a step of bf16 with overlap; NULL: f32
+ * without. */
 static clv_program *plan(const char *mesh_text, int64_t heads, int64_t kv_heads, int64_t seq,
-                         clv_reshard_after_forward reshard)
+                         clv_reshard_after_forward reshard, const clv_machine *overlap_on)
 {
     clv_mesh mesh;
     clv_axis_rules rules;
@@ -199,15 +265,18 @@ static clv_program *plan(const char *mesh_text, int64_t heads, int64_t kv_heads,
     fclose(file);
     must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
     must(clv_axis_rules_preset(&rules, "dp", &mesh, &err), &err);
-    must(clv_plan_compile(&program,
-                          &(clv_plan_options){.size = sizeof(clv_plan_options),
-                                              .model = config,
-                                              .mesh = &mesh,
-                                              .rules = &rules,
-                                              .batch = 1,
-                                              .seq = seq,
-                                              .compile.reshard_after_forward = reshard},
-                          &err),
+    must(clv_plan_compile(
+             &program,
+             &(clv_plan_options){
+                 .size = sizeof(clv_plan_options),
+                 .model = config,
+                 .mesh = &mesh,
+                 .rules = &rules,
+                 .batch = 1,
+                 .seq = seq,
+                 .dtype = overlap_on ? CLV_BF16 : CLV_F32,
+                 .compile = {.reshard_after_forward = reshard, .overlap = overlap_on != NULL, .machine = overlap_on}},
+             &err),
          &err);
     return program;
 }
@@ -215,7 +284,7 @@ static clv_program *plan(const char *mesh_text, int64_t heads, int64_t kv_heads,
 /* What is kept for the backward pass, gathered or not. */
 static double activations(const char *mesh, int64_t kv_heads, clv_reshard_after_forward reshard)
 {
-    clv_program *program = plan(mesh, 8, kv_heads, 131072, reshard);
+    clv_program *program = plan(mesh, 8, kv_heads, 131072, reshard, NULL);
     clv_memory memory = {.size = sizeof memory};
     must(clv_program_memory(program, &memory, &err), &err);
     clv_program_free(program);
@@ -234,6 +303,34 @@ static void test_activations_divide_by_the_ranks(void **state)
     }
 }
 
+/* Of each layer 7 of 8 ranks' blocks come by a permute each, in the forward pass and again in the backward pass, where
+ * the 8 f32 sums of a block's gradients go around, too. No rank keeps another's keys and values. */
+static void test_rings_move_and_keep_blocks(void **state)
+{
+    enum { SEQ_LONG = 131072, RING = 8, DEEP = 4 };
+    const double block = (double)SEQ_LONG / RING * 2 * 512; /* keys and values of one head of two */
+    clv_machine *machine = must_slow_ops();
+    double bytes[2] = {0}, kept[2];
+    for (int split = 0; split < 2; split++) {
+        clv_program *program = plan(split ? "context=8" : "data=1", 2, 1, SEQ_LONG, CLV_RESHARD_WEIGHTS, machine);
+        clv_memory memory = {.size = sizeof memory};
+        must(clv_program_memory(program, &memory, &err), &err);
+        kept[split] = (double)(memory.activations + memory.gathered);
+        for (int i = 0; i < clv_program_collective_count(program); i++) {
+            clv_collective c = {.size = sizeof c};
+            must(clv_program_collective(program, i, &c, &err), &err);
+            if (strcmp(c.kind, "permute") == 0)
+                bytes[c.backward] += c.bytes;
+            assert_true(strcmp(c.kind, "permute") != 0 || c.purpose == CLV_PURPOSE_CONTEXT_PARALLEL);
+        }
+        clv_program_free(program);
+    }
+    clv_machine_free(machine);
+    assert_true(bytes[0] == DEEP * (RING - 1) * block * 2);
+    assert_true(bytes[1] == DEEP * ((RING - 1) * block * 2 + RING * block * 4));
+    assert_true(kept[1] <= 1.1 / RING * kept[0]);
+}
+
 /* Causal attention is equal work on all ranks, also where they split positions: the rank with the end of the sequence
  * would have (2 - 1/8) times as much. */
 static void test_ranks_have_equal_work(void **state)
@@ -241,7 +338,7 @@ static void test_ranks_have_equal_work(void **state)
     const char *const meshes[] = {"data=1", "context=8"};
     double flops[2];
     for (int i = 0; i < 2; i++) {
-        clv_program *program = plan(meshes[i], 2, 1, 131072, CLV_RESHARD_WEIGHTS);
+        clv_program *program = plan(meshes[i], 2, 1, 131072, CLV_RESHARD_WEIGHTS, NULL);
         clv_prediction predicted = {.size = sizeof predicted};
         must(clv_program_predict(program, NULL, &predicted, &err), &err);
         flops[i] = predicted.flops;
@@ -267,11 +364,11 @@ static int count(const clv_program *program, const char *kind)
  * values are gathered where there are not. The embedding's gradient exchanges width for positions. */
 static void test_exchanges_by_price(void **state)
 {
-    clv_program *program = plan("context=8", 8, 8, 4096, CLV_RESHARD_WEIGHTS);
+    clv_program *program = plan("context=8", 8, 8, 4096, CLV_RESHARD_WEIGHTS, NULL);
     assert_int_equal(count(program, "all_to_all"), 6 * 4 + 1);
     assert_int_equal(count(program, "all_gather"), 0);
     clv_program_free(program);
-    program = plan("context=8", 2, 1, 4096, CLV_RESHARD_WEIGHTS);
+    program = plan("context=8", 2, 1, 4096, CLV_RESHARD_WEIGHTS, NULL);
     assert_int_equal(count(program, "all_to_all"), 1);
     assert_true(count(program, "all_gather") == 4 && count(program, "reduce_scatter") == 4);
     clv_program_free(program);
@@ -279,9 +376,13 @@ static void test_exchanges_by_price(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_ranks_results),  cmocka_unit_test(test_checkpoints_of_any_mesh),
-        cmocka_unit_test(test_plans_are_exact),    cmocka_unit_test(test_activations_divide_by_the_ranks),
-        cmocka_unit_test(test_exchanges_by_price), cmocka_unit_test(test_ranks_have_equal_work)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_ranks_results),
+                                       cmocka_unit_test(test_rings),
+                                       cmocka_unit_test(test_checkpoints_of_any_mesh),
+                                       cmocka_unit_test(test_plans_are_exact),
+                                       cmocka_unit_test(test_activations_divide_by_the_ranks),
+                                       cmocka_unit_test(test_rings_move_and_keep_blocks),
+                                       cmocka_unit_test(test_exchanges_by_price),
+                                       cmocka_unit_test(test_ranks_have_equal_work)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -23,25 +23,14 @@
  */
 #include <math.h>
 
-#include "kernels/cpu/attention_kernel.h"
 #include "kernels/cpu/openmp.h"
-#include "ops/builtin_ops.h"
+#include "ops/attention.h"
 
-typedef struct attention_attrs {
-    bool causal;
-    double scale;
-    int64_t window;
-    int64_t value_dim; /* Dv, of kv [B,Sk,K,C]; 0: kv is [B,Sk,2,K,D] */
-    int64_t zigzag;    /* ranks in whose zig-zag order rows of q and kv lie (tensor/zigzag.h); 0: in order */
-    double dropout;
-    clv_key dropout_key;
-} attention_attrs;
-
-static const clv_attr attention_fields[] = {
-    CLV_FIELD(BOOL, attention_attrs, causal),     CLV_FIELD(DOUBLE, attention_attrs, scale),
-    CLV_FIELD(INT64, attention_attrs, window),    CLV_FIELD(INT64, attention_attrs, value_dim),
-    CLV_FIELD(INT64, attention_attrs, zigzag),    CLV_FIELD(DOUBLE, attention_attrs, dropout),
-    CLV_FIELD(KEY, attention_attrs, dropout_key), {0}};
+static const clv_attr fields[] = {
+    CLV_FIELD(BOOL, clv_attention_attrs, causal),     CLV_FIELD(DOUBLE, clv_attention_attrs, scale),
+    CLV_FIELD(INT64, clv_attention_attrs, window),    CLV_FIELD(INT64, clv_attention_attrs, value_dim),
+    CLV_FIELD(INT64, clv_attention_attrs, zigzag),    CLV_FIELD(DOUBLE, clv_attention_attrs, dropout),
+    CLV_FIELD(KEY, clv_attention_attrs, dropout_key), {0}};
 
 /* Operands of the forward op, and of the gradient. */
 enum { Q, KV, MASK, OFFSET, STEP, FORWARD_IN };
@@ -53,11 +42,11 @@ enum { SHARERS = 4 };
 
 static int64_t value_dim_of(const clv_op *op)
 {
-    return ((const attention_attrs *)op->attrs)->value_dim;
+    return ((const clv_attention_attrs *)op->attrs)->value_dim;
 }
 
 /* The dimension of kv that has the heads. */
-static int heads_dim(const clv_op *op)
+int clv_attention_heads_dim(const clv_op *op)
 {
     return value_dim_of(op) ? 2 : 3;
 }
@@ -87,7 +76,7 @@ static clv_status check_q_kv(const clv_op *op, const clv_type *q, const clv_type
     if (q->dtype != kv->dtype)
         return clv_fail(err, CLV_EDTYPE, "q is %s and kv is %s; their dtypes must be equal", clv_type_string(q).text,
                         clv_type_string(kv).text);
-    int64_t heads = q->shape[2], kv_heads = kv->shape[heads_dim(op)], head_dim = q->shape[3];
+    int64_t heads = q->shape[2], kv_heads = kv->shape[clv_attention_heads_dim(op)], head_dim = q->shape[3];
     if (kv_heads < 1 || heads % kv_heads != 0)
         return clv_fail(err, CLV_ESHAPE, "%lld query heads (q is %s) are not a multiple of %lld KV heads (kv is %s)",
                         (long long)heads, clv_type_string(q).text, (long long)kv_heads, clv_type_string(kv).text);
@@ -110,7 +99,7 @@ static clv_status check_options(const clv_op *op, const clv_type *in, int mask, 
     }
     if (clv_valid(clv_op_operand(op, mask + 1)))
         CLV_TRY(clv_check_offset(&in[mask + 1], kv->shape[0], err));
-    if (((const attention_attrs *)op->attrs)->zigzag &&
+    if (((const clv_attention_attrs *)op->attrs)->zigzag &&
         (clv_valid(clv_op_operand(op, mask + 1)) || q->shape[1] != kv->shape[1]))
         return clv_fail(err, CLV_EUNSUPPORTED,
                         "rows in zig-zag order with %lld query rows and %lld keys%s; valid: as many of both, no offset",
@@ -143,15 +132,15 @@ typedef struct head_factors {
 static head_factors add_factors(clv_rule *rule, const clv_op *op, const clv_type *q, const clv_type *kv,
                                 clv_reduction beyond_kv)
 {
-    const int64_t kv_heads = kv->shape[heads_dim(op)];
-    head_factors f = {.kv_dim = heads_dim(op)};
+    const int64_t kv_heads = kv->shape[clv_attention_heads_dim(op)];
+    head_factors f = {.kv_dim = clv_attention_heads_dim(op)};
     f.b = clv_rule_add_factor(rule, q->shape[0], CLV_REDUCTION_NONE);
     f.s = clv_rule_add_factor(rule, q->shape[1], beyond_kv);
     f.k = clv_rule_add_factor(rule, kv_heads, CLV_REDUCTION_NONE);
     f.g = clv_rule_add_factor(rule, q->shape[2] / kv_heads, beyond_kv);
     clv_rule_name_factor(rule, f.b, "batch");
     clv_rule_name_factor(rule, f.s, "sequence");
-    rule->factor[f.s].order = ((const attention_attrs *)op->attrs)->zigzag ? "zig-zag" : NULL;
+    rule->factor[f.s].order = ((const clv_attention_attrs *)op->attrs)->zigzag ? "zig-zag" : NULL;
     clv_rule_name_factor(rule, f.k, q->shape[2] == kv_heads ? "heads" : "KV heads");
     clv_rule_name_factor(rule, f.g, "query groups");
     clv_rule_replicate_remainder(rule, f.k, f.g);
@@ -192,15 +181,15 @@ static void like_lse(add_dim_fn *add, clv_rule *rule, int i, head_factors f)
 
 /* ---- what the kernel takes ---- */
 
-static clv_attention_args sizes_of(const clv_op *op, const int64_t *q, const int64_t *kv, clv_dtype dtype)
+clv_attention_args clv_attention_sizes_of(const clv_op *op, const int64_t *q, const int64_t *kv, clv_dtype dtype)
 {
-    const attention_attrs *attrs = op->attrs;
+    const clv_attention_attrs *attrs = op->attrs;
     return (clv_attention_args){.dropout = attrs->dropout,
                                 .batch = q[0],
                                 .q_rows = q[1],
                                 .k_rows = kv[1],
                                 .heads = q[2],
-                                .kv_heads = kv[heads_dim(op)],
+                                .kv_heads = kv[clv_attention_heads_dim(op)],
                                 .head_dim = q[3],
                                 .value_dim = attrs->value_dim,
                                 .zigzag = attrs->zigzag,
@@ -208,14 +197,14 @@ static clv_attention_args sizes_of(const clv_op *op, const int64_t *q, const int
                                 .workspace_slots = SHARERS};
 }
 
-static clv_attention_view view_of_q(const clv_view *q)
+clv_attention_view clv_attention_view_of_q(const clv_view *q)
 {
     int64_t row = q->shape[2] * q->shape[3];
     return (clv_attention_view){q->data, q->shape[1] * row, row, q->shape[3]};
 }
 
 /* which: 0 keys, 1 values */
-static clv_attention_view view_of_kv(const clv_op *op, const clv_view *kv, int which)
+clv_attention_view clv_attention_view_of_kv(const clv_op *op, const clv_view *kv, int which)
 {
     if (value_dim_of(op)) {
         const int64_t width = kv->shape[3], row = kv->shape[2] * width;
@@ -236,7 +225,7 @@ static const void *optional(const clv_call *call, int i)
 /* The dropout mask of a rank: that of its part of the whole tensor, which begins at q->lo. */
 static void set_dropout(clv_attention_args *args, const clv_call *call, const clv_view *q, const int32_t *step)
 {
-    const attention_attrs *attrs = call->op->attrs;
+    const clv_attention_attrs *attrs = call->op->attrs;
     args->dropout_key = step ? clv_key_fold_in(attrs->dropout_key, (uint32_t)*step) : attrs->dropout_key;
     args->batch_offset = q->lo[0];
     args->row_offset = q->lo[1];
@@ -245,21 +234,21 @@ static void set_dropout(clv_attention_args *args, const clv_call *call, const cl
 }
 
 /* Arguments that forward and gradient share. mask: index of the operand mask, which offset and step follow. */
-static clv_attention_args args_of(const clv_call *call, const clv_view *q, const clv_view *kv, int mask)
+clv_attention_args clv_attention_args_of(const clv_call *call, const clv_view *q, const clv_view *kv, int mask)
 {
-    const attention_attrs *attrs = call->op->attrs;
+    const clv_attention_attrs *attrs = call->op->attrs;
     const int32_t *offset = optional(call, mask + 1);
     int threads = clv_threads_max();
-    clv_attention_args args = sizes_of(call->op, q->shape, kv->shape, q->dtype);
+    clv_attention_args args = clv_attention_sizes_of(call->op, q->shape, kv->shape, q->dtype);
     args.threads = threads < SHARERS ? threads : SHARERS;
     args.work = clv_call_task_pool_member(call);
-    args.q = view_of_q(q);
-    args.k = view_of_kv(call->op, kv, 0);
-    args.v = view_of_kv(call->op, kv, 1);
+    args.q = clv_attention_view_of_q(q);
+    args.k = clv_attention_view_of_kv(call->op, kv, 0);
+    args.v = clv_attention_view_of_kv(call->op, kv, 1);
     args.key_mask = optional(call, mask);
-    args.group = q->global[2] / kv->global[heads_dim(call->op)];
+    args.group = q->global[2] / kv->global[clv_attention_heads_dim(call->op)];
     args.head_offset = q->lo[2];
-    args.kv_offset = kv->lo[heads_dim(call->op)];
+    args.kv_offset = kv->lo[clv_attention_heads_dim(call->op)];
     bool by_row = offset && call->in[mask + 1].rank == 1;
     args.q_offset = q->lo[1] + (offset && !by_row ? *offset : 0);
     args.offsets = by_row ? offset : NULL;
@@ -292,11 +281,11 @@ static double keys_seen_zigzag(double all, double rows, double window)
 /* Two products over the keys that a query sees on average. Of causal queries, the last ones: with fewer of them than
  * keys they are a rank's part of a sequence, and the rank with its end computes most. What an offset says of their
  * positions is not known. */
-static double forward_flops(const clv_op *op, const clv_type *q, const clv_type *kv, int offset)
+double clv_attention_forward_flops(const clv_op *op, const clv_type *q, const clv_type *kv, int offset)
 {
-    const attention_attrs *attrs = op->attrs;
+    const clv_attention_attrs *attrs = op->attrs;
     const double all = (double)kv->shape[1], window = (double)attrs->window;
-    const bool placed = q->shape[1] < kv->shape[1] && !clv_valid(clv_op_operand(op, offset));
+    const bool placed = q->shape[1] < kv->shape[1] && (offset < 0 || !clv_valid(clv_op_operand(op, offset)));
     const double rows = placed ? (double)q->shape[1] : all;
     double seen = all;
     if (attrs->causal && attrs->zigzag && rows > 0)
@@ -342,30 +331,28 @@ static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *
     clv_rule_multilinear(rule, 1u << D_OUT);
 }
 
-/* Five products where forward has two: one of them recomputes the scores. */
-enum { GRADIENT_PRODUCTS = 5, FORWARD_PRODUCTS = 2 };
-
 static clv_op_cost gradient_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
-    return (clv_op_cost){(double)GRADIENT_PRODUCTS / FORWARD_PRODUCTS * forward_flops(op, &in[GQ], &in[GKV], GOFFSET),
+    return (clv_op_cost){(double)CLV_ATTENTION_GRADIENT_PRODUCTS / CLV_ATTENTION_FORWARD_PRODUCTS *
+                             clv_attention_forward_flops(op, &in[GQ], &in[GKV], GOFFSET),
                          clv_op_traffic_bytes(op, in, out)};
 }
 
 static size_t gradient_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    clv_attention_args args = sizes_of(op, in[GQ].shape, in[GKV].shape, in[GQ].dtype);
+    clv_attention_args args = clv_attention_sizes_of(op, in[GQ].shape, in[GKV].shape, in[GQ].dtype);
     return clv_attention_backward_workspace(&args);
 }
 
 static clv_status gradient_run(const clv_call *call, clv_error *err)
 {
-    clv_attention_args args = args_of(call, &call->in[GQ], &call->in[GKV], GMASK);
-    args.out = view_of_q(&call->in[GOUT]);
+    clv_attention_args args = clv_attention_args_of(call, &call->in[GQ], &call->in[GKV], GMASK);
+    args.out = clv_attention_view_of_q(&call->in[GOUT]);
     args.lse = call->in[GLSE].data;
-    args.d_out = view_of_q(&call->in[D_OUT]);
-    args.dq = view_of_q(&call->out[0]);
-    args.dk = view_of_kv(call->op, &call->out[1], 0);
-    args.dv = view_of_kv(call->op, &call->out[1], 1);
+    args.d_out = clv_attention_view_of_q(&call->in[D_OUT]);
+    args.dq = clv_attention_view_of_q(&call->out[0]);
+    args.dk = clv_attention_view_of_kv(call->op, &call->out[1], 0);
+    args.dv = clv_attention_view_of_kv(call->op, &call->out[1], 1);
     return clv_attention_backward(&args, err);
 }
 
@@ -373,14 +360,14 @@ const clv_op_def clv_op_attention_gradient = {
     .name = "attention_gradient",
     .display_name = "the gradient of attention",
     CLV_ARITY(GMASK, BACKWARD_IN, 2),
-    CLV_ATTRS(attention_attrs, attention_fields),
+    CLV_ATTRS(clv_attention_attrs, fields),
     .shape = gradient_shape,
     .rule = gradient_rule,
     .cost = gradient_cost,
     .workspace = gradient_workspace,
     .run = gradient_run,
     .counts_flops = true,
-    .traits = &(const clv_op_traits){.recomputed_flops = 1.0 / GRADIENT_PRODUCTS},
+    .traits = &(const clv_op_traits){.recomputed_flops = 1.0 / CLV_ATTENTION_GRADIENT_PRODUCTS},
 };
 
 /* ---- attention: q, kv, mask?, offset?, step? -> out, lse ---- */
@@ -408,19 +395,19 @@ static void attention_rule(const clv_op *op, const clv_type *in, const clv_type 
 
 static clv_op_cost attention_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
-    return (clv_op_cost){forward_flops(op, &in[Q], &in[KV], OFFSET), clv_op_traffic_bytes(op, in, out)};
+    return (clv_op_cost){clv_attention_forward_flops(op, &in[Q], &in[KV], OFFSET), clv_op_traffic_bytes(op, in, out)};
 }
 
 static size_t attention_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    clv_attention_args args = sizes_of(op, in[Q].shape, in[KV].shape, in[Q].dtype);
+    clv_attention_args args = clv_attention_sizes_of(op, in[Q].shape, in[KV].shape, in[Q].dtype);
     return clv_attention_forward_workspace(&args);
 }
 
 static clv_status attention_run(const clv_call *call, clv_error *err)
 {
-    clv_attention_args args = args_of(call, &call->in[Q], &call->in[KV], MASK);
-    args.out = view_of_q(&call->out[0]);
+    clv_attention_args args = clv_attention_args_of(call, &call->in[Q], &call->in[KV], MASK);
+    args.out = clv_attention_view_of_q(&call->out[0]);
     args.lse = call->out[1].data;
     return clv_attention_forward(&args, err);
 }
@@ -461,7 +448,7 @@ static void attention_gradient(clv_graph *graph, const clv_op *op, const clv_val
                                  clv_op_operand(op, MASK),
                                  clv_op_operand(op, OFFSET),
                                  clv_op_operand(op, STEP)};
-    const attention_attrs attrs = *(const attention_attrs *)op->attrs;
+    const clv_attention_attrs attrs = *(const clv_attention_attrs *)op->attrs;
     const int n_in = GMASK + op->n_in - MASK;
     const int64_t head_dim = clv_graph_type(graph, in[GQ]).shape[3];
     const clv_type kv = clv_graph_type(graph, in[GKV]);
@@ -476,7 +463,7 @@ static void attention_gradient(clv_graph *graph, const clv_op *op, const clv_val
 const clv_op_def clv_op_attention = {
     .name = "attention",
     CLV_ARITY(MASK, FORWARD_IN, 2),
-    CLV_ATTRS(attention_attrs, attention_fields),
+    CLV_ATTRS(clv_attention_attrs, fields),
     .shape = attention_shape,
     .rule = attention_rule,
     .gradient = attention_gradient,
@@ -495,7 +482,7 @@ clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_a
         return CLV_NONE;
     given.causal = given.causal || !options;
     clv_type type = clv_graph_type(graph, q);
-    attention_attrs attrs;
+    clv_attention_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
     attrs.causal = given.causal;
     attrs.scale = given.scale;

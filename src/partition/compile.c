@@ -9,6 +9,7 @@
  *   compress_collectives    marks steps that have a narrower wire dtype
  *   lower_to_program        table -> program: instructions over buffers
  *   dispatch_expert_rows    sends rows of experts to their ranks alone, where that is faster (program/)
+ *   ring_attention          passes keys and values around a ring, where that is faster (program/)
  *   latency_hiding_scheduler  reorders instructions to overlap collectives, in parts (program/, with chunk_collectives)
  *   pipeline_scheduler      of pipeline stages: the order of microbatches (program/), instead of the pass before
  *   memory_planner          offsets of buffers (program/)
@@ -71,6 +72,7 @@ static clv_status run_passes(clv_program *program, clv_partitioner *p, clv_error
     CLV_TRY(clv_compress_collectives(&p->table, o->comm_dtype, o->grad_reduce_dtype, err));
     CLV_TRY(clv_lower_to_program(program, &p->table, err));
     CLV_TRY(clv_program_dispatch_expert_rows(program, o, p->cost, err));
+    CLV_TRY(clv_program_ring_attention(program, o->overlap, p->cost, err));
     program->greedy_by_size_limit = o->greedy_by_size_limit;
     program->recompute = o->recompute;
     if (program->stage_axis > 0)

@@ -101,8 +101,8 @@ static bool add_buffer(chunk_group *t, const chunker *c, int b, int d, int block
     const clv_buffer *buffer = &c->program->buffers[b];
     const rows *chunks = c->of_buffer[b];
     if (d != outermost(buffer) || blocks < 1 || blocks_of(buffer, t->n_rows) != blocks || d == buffer->type.rank - 1 ||
-        buffer->kind != CLV_BUFFER_TEMP || buffer->shares_with >= 0 || (chunks && chunks->lo[chunks->n] != t->n_rows) ||
-        (t->known && chunks && chunks != t->known))
+        buffer->kind != CLV_BUFFER_TEMP || buffer->shares_with >= 0 || buffer->ring_shift > 0 ||
+        (chunks && chunks->lo[chunks->n] != t->n_rows) || (t->known && chunks && chunks != t->known))
         return false;
     t->known = chunks ? chunks : t->known;
     t->max_blocks = blocks > t->max_blocks ? blocks : t->max_blocks;

@@ -316,12 +316,7 @@ static clv_status add_messages(int *out, clv_program *program, const clv_buffer 
                          .shares_with = -1};
     buffer.layout.stage_axis = apart->layout.stage_axis;
     buffer.layout.stages = apart->layout.stages;
-    if (clv_arena_grow(program->arena, &program->buffers, &program->buffer_capacity, program->n_buffers,
-                       sizeof buffer) != 0)
-        return clv_fail_memory(err, "a buffer", sizeof buffer);
-    *out = program->n_buffers;
-    program->buffers[program->n_buffers++] = buffer;
-    return CLV_OK;
+    return clv_program_add_buffer(out, program, &buffer, err);
 }
 
 /* Makes one step of a chain, and leaves out the others unless something else reads what they make. */

@@ -30,6 +30,12 @@ static void use(clv_buffer *buffer, const clv_program *program, int i)
         buffer->in_flight_until = buffer->in_flight_until > ends + 1 ? buffer->in_flight_until : ends + 1;
 }
 
+/* Passes leave buffers that no instruction has any more. */
+static bool is_live(const clv_buffer *buffer)
+{
+    return buffer->first <= buffer->last || buffer->shares_with >= 0;
+}
+
 static void find_lifetimes(clv_program *program)
 {
     for (int b = 0; b < program->n_buffers; b++) {
@@ -61,6 +67,9 @@ static void find_lifetimes(clv_program *program)
                                     ? program->buffers[b].in_flight_until
                                     : root->in_flight_until;
     }
+    for (int b = 0; b < program->n_buffers; b++)
+        if (!is_live(&program->buffers[b]))
+            program->buffers[b].bytes = 0;
 }
 
 /* Whether two buffers, if both are split into chunks, have the same chunks. */
@@ -349,7 +358,7 @@ static int collect_pieces(const clv_region_plan *plan, const clv_program *progra
     int n = 0;
     for (int b = 0; b < program->n_buffers; b++) {
         const clv_buffer *buffer = &program->buffers[b];
-        if (buffer->kind != CLV_BUFFER_STATE && buffer->shares_with < 0 && buffer->bytes + guard > 0)
+        if (buffer->kind != CLV_BUFFER_STATE && buffer->shares_with < 0 && is_live(buffer) && buffer->bytes + guard > 0)
             add_piece(pieces, &n, buffer->bytes + guard, buffer->first, buffer->last, buffer->layout.stages,
                       &plan->buffer[b]);
     }

@@ -39,6 +39,32 @@ clv_status clv_program_find_or_add_group(int *out, clv_program *program, const c
     return CLV_OK;
 }
 
+clv_status clv_program_add_buffer(int *out, clv_program *program, const clv_buffer *buffer, clv_error *err)
+{
+    if (clv_arena_grow(program->arena, &program->buffers, &program->buffer_capacity, program->n_buffers,
+                       sizeof *buffer) != 0)
+        return clv_fail_memory(err, "a buffer", sizeof *buffer);
+    if (out)
+        *out = program->n_buffers;
+    program->buffers[program->n_buffers++] = *buffer;
+    return CLV_OK;
+}
+
+clv_status clv_program_add_instruction(clv_program *program, const clv_instruction *instruction, clv_error *err)
+{
+    if (clv_arena_grow(program->arena, &program->instructions, &program->instruction_capacity, program->n_instructions,
+                       sizeof *instruction) != 0)
+        return clv_fail_memory(err, "an instruction", sizeof *instruction);
+    if (!instruction->op) {
+        if (clv_arena_grow(program->arena, &program->steps, &program->step_capacity, program->n_steps,
+                           sizeof *program->steps) != 0)
+            return clv_fail_memory(err, "a step", sizeof *program->steps);
+        program->steps[program->n_steps++] = program->n_instructions;
+    }
+    program->instructions[program->n_instructions++] = *instruction;
+    return CLV_OK;
+}
+
 int clv_program_stage_of(const clv_program *program, int64_t rank)
 {
     if (program->stage_axis == 0)
@@ -227,9 +253,21 @@ clv_buffer_range clv_program_buffer_range(const clv_program *program, int b)
     return range;
 }
 
+static clv_shard shard_on(const clv_buffer *buffer, const clv_mesh *mesh, int64_t rank)
+{
+    const clv_layout *layout = &buffer->layout;
+    clv_shard shard = clv_layout_shard(layout, mesh, buffer->type.shape, rank);
+    if (buffer->ring_shift > 0) {
+        const int64_t blocks = clv_layout_block_count(layout, 1);
+        const int64_t block = (clv_layout_block_index(layout, mesh, 1, rank) + buffer->ring_shift) % blocks;
+        clv_block_range(buffer->type.shape[1], layout->alignment[1], blocks, block, &shard.lo[1], &shard.hi[1]);
+    }
+    return shard;
+}
+
 static clv_shard shard_of(const clv_program *program, const clv_buffer *buffer, int64_t rank)
 {
-    return clv_layout_shard(&buffer->layout, &program->mesh, buffer->type.shape, rank);
+    return shard_on(buffer, &program->mesh, rank);
 }
 
 clv_shard clv_program_shard(const clv_program *program, int b, int64_t rank)
@@ -299,7 +337,7 @@ void clv_buffer_describe(char *out, size_t size, const clv_program *program, int
 clv_view clv_buffer_view(const clv_buffer *buffer, const clv_mesh *mesh, int64_t rank, void *base)
 {
     clv_view view = {.data = base, .dtype = buffer->type.dtype, .rank = buffer->type.rank};
-    clv_shard shard = clv_layout_shard(&buffer->layout, mesh, buffer->type.shape, rank);
+    clv_shard shard = shard_on(buffer, mesh, rank);
     if (!clv_layout_has_rank(&buffer->layout, mesh, rank) && view.rank == 0)
         view.rank = 1; /* of no elements: another stage's scalar */
     for (int d = 0; d < buffer->type.rank; d++) {

@@ -39,6 +39,8 @@ typedef struct clv_buffer {
     const char *init_name;     /* of state: the name that keys its random values; NULL: its name */
     clv_state_role role;       /* of state */
     bool updated;              /* of state: a run assigns it */
+    int ring_shift;            /* of a block that goes around a ring (ring_attention.c): a rank holds that of the rank
+                                  so many places on, along the axes that split dimension 1; 0: its own */
     int shares_with;           /* the buffer whose memory it reuses (in place) or is a view of; -1: none */
     int n_chunks, first_chunk; /* 0: not split */
     int n_blocks;              /* blocks of rows, each split alike */
@@ -141,6 +143,10 @@ static inline bool clv_stages_have(uint32_t stages, int stage)
 int64_t clv_program_stage_region_bytes(const clv_program *program, int stage);
 /* memory_report.c. The memory of a stage's ranks, as clv_program_memory. */
 clv_status clv_program_stage_memory(clv_memory *out, const clv_program *program, int stage, clv_error *err);
+
+/* Adds a buffer; *out: its index; out may be NULL. */
+clv_status clv_program_add_buffer(int *out, clv_program *program, const clv_buffer *buffer, clv_error *err);
+clv_status clv_program_add_instruction(clv_program *program, const clv_instruction *instruction, clv_error *err);
 
 /* The type of the largest shard. */
 clv_type clv_largest_shard_type(const clv_type *type, const clv_layout *layout);
@@ -255,6 +261,10 @@ clv_status clv_program_dispatch_expert_rows(clv_program *program, const clv_comp
                                             const clv_cost_model *cost, clv_error *err);
 /* CLV_EINVAL for a factor (0: none) without effect on the program: no rows are sent to experts. */
 clv_status clv_program_check_expert_capacity(const clv_program *program, double factor, clv_error *err);
+
+/* ring_attention.c. Passes blocks of keys and values around a ring where they are gathered for attention and that costs
+ * more. overlaps: blocks are passed on while others are computed. */
+clv_status clv_program_ring_attention(clv_program *program, bool overlaps, const clv_cost_model *cost, clv_error *err);
 
 /* latency_hiding_scheduler.c. Reorders instructions so that collectives overlap with independent ops, by predicted
  * times on the machine (NULL: the default one), and splits collectives and their matmuls into chunks if that is faster.

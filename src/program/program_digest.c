@@ -69,6 +69,8 @@ static void mix_buffer(uint64_t *digest, const clv_buffer *buffer)
     mix_text(digest, buffer->init_name);
     mix_number(digest, buffer->init.kind);
     mix(digest, &buffer->init.scale, sizeof buffer->init.scale);
+    if (buffer->ring_shift > 0)
+        mix_number(digest, buffer->ring_shift);
     mix_number(digest, buffer->n_chunks);
     mix_number(digest, buffer->n_chunks > 0 ? buffer->first_chunk : 0);
     mix_number(digest, buffer->n_chunks > 0 ? buffer->n_blocks : 0);

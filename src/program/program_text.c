@@ -17,6 +17,8 @@ static void put_buffer(clv_text *t, const clv_program *program, int b)
     clv_type_print(type, sizeof type, &buffer->type);
     clv_layout_print(layout, sizeof layout, &buffer->layout, &program->mesh);
     clv_text_add(t, "%%%d %s {%s}", b, type, layout);
+    if (buffer->ring_shift > 0)
+        clv_text_add(t, " of %d ranks on", buffer->ring_shift);
 }
 
 static void put_place(clv_text *t, const clv_program *program, int b)

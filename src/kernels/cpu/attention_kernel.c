@@ -350,7 +350,7 @@ static bool visible(const clv_attention_args *a, int64_t b, int64_t i, int64_t j
     int64_t place = clv_attention_query_position(a, b, i);
     if ((a->causal && j > place) || (a->window && j <= place - a->window))
         return false;
-    return !a->key_mask || a->key_mask[b * a->k_rows + j];
+    return !a->key_mask || *clv_attention_mask_at(a, b, j);
 }
 
 static double score(const clv_attention_args *a, int64_t b, int64_t h, int64_t c, int64_t i, int64_t j)
@@ -413,6 +413,8 @@ static void reference_row(const clv_attention_args *a, int64_t b, int64_t h, int
         clv_dtype_store(a->dtype, a->out.data, at(&a->out, b, i, h) + d, out[d]);
     if (a->lse)
         a->lse[clv_attention_lse_index(a, b, h, i)] = (float)lse;
+    if (a->exact_lse)
+        a->exact_lse[clv_attention_lse_index(a, b, h, i)] = lse;
 }
 
 void clv_attention_forward_reference(const clv_attention_args *a)
@@ -436,10 +438,13 @@ static double reference_dp(const clv_attention_args *a, int64_t b, int64_t h, in
 static void reference_dq(const clv_attention_args *a, int64_t b, int64_t h, int64_t i, double terms[2])
 {
     int64_t c = (a->head_offset + h) / a->group - a->kv_offset;
-    double lse = log_sum_exp(a, b, h, c, i), delta = 0;
-    double dq[CLV_ATTENTION_MAX_DIM] = {0};
+    double lse = a->exact_lse ? a->exact_lse[clv_attention_lse_index(a, b, h, i)] : log_sum_exp(a, b, h, c, i);
+    double delta = 0, dq[CLV_ATTENTION_MAX_DIM] = {0};
 
-    for (int64_t j = 0; j < a->k_rows; j++)
+    if (a->exact_lse)
+        delta = dot(a, clv_attention_value_dim(a), a->d_out.data, at(&a->d_out, b, i, h), a->out.data,
+                    at(&a->out, b, i, h));
+    for (int64_t j = 0; !a->exact_lse && j < a->k_rows; j++)
         if (visible(a, b, i, j))
             delta += probability(a, b, h, c, i, j, lse) * reference_dp(a, b, h, c, i, j);
     for (int64_t j = 0; j < a->k_rows; j++) {

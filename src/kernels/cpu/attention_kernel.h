@@ -86,12 +86,17 @@ typedef struct clv_attention_args {
     int64_t batch_offset; /* global index of batch row 0                                             */
     int64_t row_offset;   /* global index of query row 0 in q (q_offset is its position among the keys) */
     int64_t global_heads, global_rows; /* H and Sq of the whole tensor */
-    int64_t zigzag;            /* ranks in whose zig-zag order the Sk rows of k lie, and those of q, of which row 0 is
+    int64_t zigzag;      /* ranks in whose zig-zag order the Sk rows of k lie, and those of q, of which row 0 is
                          row_offset; q_offset and offsets are not used; 0: rows lie in order */
-    int64_t lse_rows;          /* Sq of the tensor that lse points into; 0: q_rows */
-    double scale;              /* usually 1/sqrt(D); f32 where the dtype is computed in f32               */
-    clv_dtype dtype;           /* of everything but lse                                                  */
-    int threads;               /* OpenMP threads to use, >= 1; 0 is 1                                    */
+    int64_t lse_rows;    /* Sq of the tensor that lse points into; 0: q_rows */
+    int64_t global_keys; /* Sk of the sequence, of whose keys k has those from key_offset on, of key_mask and of the
+                            indices of dropout; q_offset is then from key_offset on; 0: k_rows */
+    int64_t key_offset;
+    double *exact_lse; /* of the reference: like lse, in f64; backward, with `out`, instead of what it computes from
+                          all keys; NULL: none */
+    double scale;      /* usually 1/sqrt(D); f32 where the dtype is computed in f32               */
+    clv_dtype dtype;   /* of everything but lse                                                  */
+    int threads;       /* OpenMP threads to use, >= 1; 0 is 1                                    */
     clv_task_pool_member work; /* lets idle ranks take part, if there is one thread */
     int workspace_slots;       /* threads, or ranks, that share the workspace; 0: as many as threads */
     void *workspace;           /* bytes as below, aligned to 64                                          */

@@ -99,7 +99,7 @@ static clv_status add_step(clv_program_builder *l, const clv_sharding_row *row, 
     CLV_TRY(clv_program_builder_add_buffer_like(&moved.out[0], program, to, &p->type, &p->to, err));
     CLV_TRY(clv_program_builder_add_conversion(l, row, &clv_op_wire_quantize, &p->attrs, from, moved.in[0], err));
     CLV_TRY(clv_program_find_or_add_group(&moved.group, program, step, err));
-    CLV_TRY(clv_program_builder_add_instruction(program, &moved, err));
+    CLV_TRY(clv_program_add_instruction(program, &moved, err));
     return clv_program_builder_add_conversion(l, row, &clv_op_wire_dequantize, &p->attrs, moved.out[0], to, err);
 }
 

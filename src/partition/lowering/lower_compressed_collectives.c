@@ -34,7 +34,7 @@ static clv_status lower_cast(clv_program_builder *l, const clv_sharding_row *row
     CLV_TRY(clv_program_builder_add_buffer_like(&compressed.in[0], program, row->from, &type, &row->step->from, err));
     CLV_TRY(clv_program_builder_add_buffer_like(&compressed.out[0], program, row->to, &type, &row->step->to, err));
     CLV_TRY(clv_program_builder_add_conversion(l, row, &clv_op_cast, &to, row->from, compressed.in[0], err));
-    CLV_TRY(clv_program_builder_add_instruction(program, &compressed, err));
+    CLV_TRY(clv_program_add_instruction(program, &compressed, err));
     return clv_program_builder_add_conversion(l, row, &clv_op_cast, &back, compressed.out[0], row->to, err);
 }
 

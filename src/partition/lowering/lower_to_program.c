@@ -81,7 +81,7 @@ static clv_status lower_op(clv_program_builder *l, const clv_sharding_row *row, 
     if (workspace > CLV_MAX_RANK_BYTES)
         return clv_fail(err, CLV_ELIMIT, "%s: a workspace of more than 2^62 bytes a rank", op->name);
     instruction.workspace_bytes = (int64_t)workspace;
-    return clv_program_builder_add_instruction(l->program, &instruction, err);
+    return clv_program_add_instruction(l->program, &instruction, err);
 }
 
 static clv_status lower_step(clv_program_builder *l, const clv_sharding_row *row, clv_error *err)
@@ -106,7 +106,7 @@ static clv_status lower_step(clv_program_builder *l, const clv_sharding_row *row
     CLV_TRY(keep_text(&instruction.statement, l, row->explanation.statement, err));
     CLV_TRY(keep_text(&instruction.rules, l, row->explanation.rules, err));
     CLV_TRY(clv_program_find_or_add_group(&instruction.group, program, row->step, err));
-    return row->wire_dtype == CLV_COMM_F32 ? clv_program_builder_add_instruction(program, &instruction, err)
+    return row->wire_dtype == CLV_COMM_F32 ? clv_program_add_instruction(program, &instruction, err)
                                            : clv_lower_compressed_collective(l, row, &instruction, err);
 }
 
@@ -195,7 +195,7 @@ static clv_status lower_sharded_value(clv_program_builder *l, const clv_sharded_
         if (!buffer.name || (info->init_name && !buffer.init_name))
             return clv_fail_memory(err, "a name of the program", strlen(info->name));
     }
-    return clv_program_builder_add_buffer(NULL, l->program, &buffer, err);
+    return clv_program_add_buffer(NULL, l->program, &buffer, err);
 }
 
 static clv_status lower_outputs(clv_program_builder *l, clv_error *err)

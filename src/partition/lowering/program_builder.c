@@ -3,32 +3,6 @@
 
 #include "base/error.h"
 
-clv_status clv_program_builder_add_buffer(int *out, clv_program *program, const clv_buffer *buffer, clv_error *err)
-{
-    if (clv_arena_grow(program->arena, &program->buffers, &program->buffer_capacity, program->n_buffers,
-                       sizeof *buffer) != 0)
-        return clv_fail_memory(err, "a buffer", sizeof *buffer);
-    if (out)
-        *out = program->n_buffers;
-    program->buffers[program->n_buffers++] = *buffer;
-    return CLV_OK;
-}
-
-clv_status clv_program_builder_add_instruction(clv_program *program, const clv_instruction *instruction, clv_error *err)
-{
-    if (clv_arena_grow(program->arena, &program->instructions, &program->instruction_capacity, program->n_instructions,
-                       sizeof *instruction) != 0)
-        return clv_fail_memory(err, "an instruction", sizeof *instruction);
-    if (!instruction->op) {
-        if (clv_arena_grow(program->arena, &program->steps, &program->step_capacity, program->n_steps,
-                           sizeof *program->steps) != 0)
-            return clv_fail_memory(err, "a step", sizeof *program->steps);
-        program->steps[program->n_steps++] = program->n_instructions;
-    }
-    program->instructions[program->n_instructions++] = *instruction;
-    return CLV_OK;
-}
-
 clv_status clv_program_builder_add_buffer_like(int *out, clv_program *program, int like, const clv_type *type,
                                                const clv_layout *layout, clv_error *err)
 {
@@ -37,7 +11,7 @@ clv_status clv_program_builder_add_buffer_like(int *out, clv_program *program, i
                                .layout = *layout,
                                .is_gradient = program->buffers[like].is_gradient,
                                .shares_with = -1};
-    return clv_program_builder_add_buffer(out, program, &buffer, err);
+    return clv_program_add_buffer(out, program, &buffer, err);
 }
 
 clv_status clv_program_builder_add_conversion(clv_program_builder *l, const clv_sharding_row *row,
@@ -73,5 +47,5 @@ clv_status clv_program_builder_add_conversion(clv_program_builder *l, const clv_
                             .update = row->update,
                             .is_conversion = true,
                             .stages = sends ? l->program->buffers[to].layout.stages : row->stages};
-    return clv_program_builder_add_instruction(l->program, &made, err);
+    return clv_program_add_instruction(l->program, &made, err);
 }

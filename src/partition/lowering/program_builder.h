@@ -14,11 +14,6 @@ typedef struct clv_program_builder {
     const char *name_copy; /* ... and the program's */
 } clv_program_builder;
 
-/* Adds a buffer; *out: its index; out may be NULL. */
-clv_status clv_program_builder_add_buffer(int *out, clv_program *program, const clv_buffer *buffer, clv_error *err);
-clv_status clv_program_builder_add_instruction(clv_program *program, const clv_instruction *instruction,
-                                               clv_error *err);
-
 /* Adds a temporary buffer of this type and layout, for a converted form of buffer `like`. */
 clv_status clv_program_builder_add_buffer_like(int *out, clv_program *program, int like, const clv_type *type,
                                                const clv_layout *layout, clv_error *err);

@@ -150,14 +150,14 @@ static clv_status build(clv_program **out, const clv_reshard *r, clv_error *err)
     p->mesh = r->mesh;
     memcpy(type.shape, r->shape, (size_t)r->rank * sizeof *r->shape);
     clv_buffer buffer = {.kind = CLV_BUFFER_STATE, .type = type, .layout = r->from, .name = "in", .shares_with = -1};
-    CLV_TRY(clv_program_builder_add_buffer(NULL, p, &buffer, err));
+    CLV_TRY(clv_program_add_buffer(NULL, p, &buffer, err));
     for (int i = 0; i < r->plan.n_steps; i++) {
         const clv_reshard_step *step = &r->plan.steps[i];
         clv_instruction instruction = {
             .step = step, .n_in = 1, .in = {i}, .n_out = 1, .name = clv_step_name(step->kind)};
         CLV_TRY(clv_program_find_or_add_group(&instruction.group, p, step, err));
         CLV_TRY(clv_program_builder_add_buffer_like(&instruction.out[0], p, i, &type, &step->to, err));
-        CLV_TRY(clv_program_builder_add_instruction(p, &instruction, err));
+        CLV_TRY(clv_program_add_instruction(p, &instruction, err));
     }
     p->outputs[p->n_outputs++] = (clv_program_output){.name = "out", .buffer = p->n_buffers - 1};
     return clv_program_plan_memory(p, err);

@@ -45,7 +45,7 @@ static inline int64_t clamp(int64_t n, int64_t hi)
 static inline void find_lanes(pairs *x)
 {
     const clv_attention_args *a = x->a;
-    const uint8_t *mask = a->key_mask ? a->key_mask + x->b * a->k_rows + x->key : NULL;
+    const uint8_t *mask = clv_attention_mask_at(a, x->b, x->key);
     int64_t ahead = x->key - clv_attention_query_position(a, x->b, x->row); /* of the first row */
     int64_t reach = a->window ? min_of(a->window, INT64_MAX / 2) : INT64_MAX / 2;
     for (int64_t j = 0; j < x->n; j++) {
@@ -68,7 +68,7 @@ static inline void pairs_find(pairs *x, const clv_attention_args *a, int64_t b, 
     x->key = key;
     x->n = min_of(KEYS, keys - key);
     x->hidden = (a->causal && key + x->n - 1 > place) || (a->window && key <= place + lanes - 1 - a->window) ||
-                (a->key_mask && memchr(a->key_mask + b * a->k_rows + key, 0, (size_t)x->n));
+                (a->key_mask && memchr(clv_attention_mask_at(a, b, key), 0, (size_t)x->n));
     if (x->hidden)
         find_lanes(x);
 }

@@ -95,11 +95,20 @@ static inline bool clv_attention_next_run(clv_attention_args *run, const clv_att
     return true;
 }
 
+/* The mask from local key `key` on. */
+static inline const uint8_t *clv_attention_mask_at(const clv_attention_args *a, int64_t b, int64_t key)
+{
+    const int64_t keys = a->global_keys ? a->global_keys : a->k_rows;
+    return a->key_mask ? a->key_mask + b * keys + a->key_offset + key : NULL;
+}
+
 /* Flat index of key 0 of a query row in the whole tensor [B,H,Sq,Sk]. */
 static inline uint64_t clv_attention_dropout_index(const clv_attention_args *a, int64_t b, int64_t h, int64_t row)
 {
     uint64_t head = (uint64_t)(a->batch_offset + b) * (uint64_t)a->global_heads + (uint64_t)(a->head_offset + h);
-    return (head * (uint64_t)a->global_rows + (uint64_t)clv_attention_global_row(a, row)) * (uint64_t)a->k_rows;
+    return (head * (uint64_t)a->global_rows + (uint64_t)clv_attention_global_row(a, row)) *
+               (uint64_t)(a->global_keys ? a->global_keys : a->k_rows) +
+           (uint64_t)a->key_offset;
 }
 
 /* The position of query row `row` of batch row b. */
