@@ -102,7 +102,7 @@ static int64_t ranks_of_host(const moe_cost *m, int64_t apart)
 
 static bool crosses_hosts(const moe_cost *m, int64_t n, int64_t apart)
 {
-    return m->machine->hosts > 1 && n > ranks_of_host(m, apart);
+    return m->machine->hosts != 1 && n > ranks_of_host(m, apart); /* 0: any number */
 }
 
 /* Whether ops hide a collective of n ranks. */
@@ -234,12 +234,14 @@ static void add_state(clv_figures *step, clv_figures *micro, const moe_cost *m, 
     const double n = (double)copies, bytes = elements * (double)clv_dtype_size(m->o->dtype);
     const double gradient_bytes = m->machine->gradient_bytes > 0 ? m->machine->gradient_bytes : F32_BYTES;
     const double own = m->o->dtype == CLV_F32 ? 2 * F32_BYTES : 3 * F32_BYTES; /* AdamW's moments, and a copy in f32 */
-    const double optimizer = m->machine->state_bytes > 0 ? m->machine->state_bytes - (double)clv_dtype_size(m->o->dtype) : own;
+    const double optimizer =
+        m->machine->state_bytes > 0 ? m->machine->state_bytes - (double)clv_dtype_size(m->o->dtype) : own;
     const double moved = bytes * (n - 1) / n, once = collect(m, moved, copies, apart);
     const int hidden = may_overlap(m, true, copies, apart) ? CLV_FIGURE_HIDDEN : CLV_FIGURE_EXPOSED; /* but see hide */
     step->at[CLV_FIGURE_PARAMETERS] += bytes / (s.weights ? n : 1);
     step->at[CLV_FIGURE_OPTIMIZER] += elements * optimizer / (s.optimizer ? n : 1);
-    step->at[CLV_FIGURE_GRADIENTS] += elements * gradient_bytes / (s.weights ? n : 1);
+    if (m->machine->state_bytes <= 0 || s.weights != s.optimizer) /* state_bytes has them, where they are split alike */
+        step->at[CLV_FIGURE_GRADIENTS] += elements * gradient_bytes / (s.weights ? n : 1);
     step->at[hidden + CLV_PURPOSE_GRADIENT_REDUCTION] += s.optimizer ? once : 2 * once;
     step->at[CLV_FIGURE_BYTES + CLV_PURPOSE_GRADIENT_REDUCTION] += s.optimizer ? moved : 2 * moved;
     clv_figures *gathers = s.weights ? micro : step;
