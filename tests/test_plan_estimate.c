@@ -94,6 +94,11 @@ static void test_in_flight(void **state)
     assert_float_equal(clv_pipeline_in_flight(&few, 0), 2, 0);
     /* Megatron's warm-up of the first rank: 2 (p - 1) + (v - 1) p virtual stages, and one */
     assert_float_equal(clv_pipeline_in_flight(&interleaved, 0), (2 * 3 + 4 + 1) / 2.0, 0);
+    /* 11 microbatches are groups of 5 and 6, 2 are one of 2 */
+    const clv_pipeline eleven = pipeline_of(CLV_SCHEDULE_INTERLEAVED, 4, 2, 11, 8);
+    const clv_pipeline two = pipeline_of(CLV_SCHEDULE_INTERLEAVED, 4, 2, 2, 8);
+    assert_float_equal(clv_pipeline_in_flight(&eleven, 0), (2 * 3 + 6 + 1) / 2.0, 0);
+    assert_float_equal(clv_pipeline_in_flight(&two, 3), (2 + 1) / 2.0, 0);
 }
 
 /* Every layer is on one stage; the first and the last virtual stage have the fewest. */

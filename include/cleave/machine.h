@@ -39,10 +39,12 @@
  *     "operand_bytes": 1,                      bytes an element of the operands of matmuls that are kept for the
  *                                              backward pass, in fp8; what other ops read, too, is kept for them beside
  *                                              it (optional: those of the dtype)
- *     "state_bytes": 16,                       bytes of an updated parameter on a rank, with its optimizer's state, and
- *                                              its gradient if the allocator keeps memory for that alone (optional:
- *                                              this library's, 12 of f32 and 14 of 16 bits)
- *     "gathered_weight_bytes": 1,              bytes an element of the weights that a stage keeps gathered (optional:
+ *     "state_bytes": 16,                       bytes of an updated parameter on a rank, with AdamW's state and a
+ *                                              gradient that is split as this is; of other optimizers a parameter has
+ *                                              as much more than this library's (optional: this library's, 12 of f32
+ *                                              and 14 of 16 bits, and gradients beside them)
+ *     "gathered_weight_bytes": 1,              bytes an element of the weights that a stage keeps gathered, in steps
+ *                                              that are estimated by parts: of programs those of the dtype (optional:
  *                                              those of the dtype)
  *     "stage_messages": "freed",               "kept": a stage has buffers for what comes in of every microbatch, and
  *                                              keeps what goes out to the end of the step, where the last one joins

@@ -105,14 +105,20 @@ static double added_bytes(const clv_memory *memory, const int64_t *figure, const
     return machine->operand_bytes > 0 && value->matmuls ? machine->operand_bytes - (value->others ? 0 : bytes) : 0;
 }
 
+static int stage_of_peak(const clv_memory *memory, const clv_program *program)
+{
+    int stage = 0;
+    while (program->n_instructions > 0 && stage + 1 < clv_program_stage_count(program) &&
+           !clv_stages_have(program->instructions[memory->peak_instruction].stages, stage))
+        stage++;
+    return stage;
+}
+
 static void add_values(clv_memory *memory, const clv_program *program, const clv_machine *machine, kept_value *values,
                        double *parts)
 {
     const int64_t before = memory->activations + memory->gathered + memory->gradients;
-    int stage = 0; /* whose peak it is */
-    while (program->n_instructions > 0 && stage + 1 < clv_program_stage_count(program) &&
-           !clv_stages_have(program->instructions[memory->peak_instruction].stages, stage))
-        stage++;
+    const int stage = stage_of_peak(memory, program);
     find_readers(values, program);
     memory->activations += clv_software_recomputed_values(parts, program, machine);
     for (int b = 0; b < program->n_buffers; b++) {
@@ -148,9 +154,34 @@ static clv_status add_kept_values(clv_memory *memory, const clv_program *program
 
 /* ---- state ---- */
 
-/* What updated parameters take more than here, with AdamW's moments and f32 copy. */
+/* Whether it is a gradient that is split as the optimizer's state of a parameter. */
+static bool is_gradient_of_state(const clv_program *program, const clv_buffer *gradient)
+{
+    bool found = false;
+    for (int b = 0; gradient->is_gradient && !found && b < program->n_buffers; b++) {
+        const clv_buffer *state = &program->buffers[b];
+        found = state->role == CLV_ROLE_OPTIMIZER && state->type.rank == gradient->type.rank &&
+                memcmp(state->type.shape, gradient->type.shape, (size_t)state->type.rank * sizeof *state->type.shape) ==
+                    0 &&
+                clv_layout_equal(&state->layout, &gradient->layout);
+    }
+    return found;
+}
+
+/* What updated parameters take more than here, with AdamW's moments and f32 copy; of other optimizers as much more.
+ * Their gradients are in it. */
 static void add_state(clv_memory *memory, const clv_program *program, const clv_machine *machine)
 {
+    const int stage = stage_of_peak(memory, program);
+    for (int b = 0; machine->state_bytes > 0 && b < program->n_buffers; b++) {
+        const clv_buffer *held = &program->buffers[b];
+        if (!clv_buffer_holds_memory_at(held, stage, memory->peak_instruction) || !is_gradient_of_state(program, held))
+            continue;
+        const int64_t bytes = held->bytes < memory->gradients ? held->bytes : memory->gradients;
+        memory->gradients -= bytes;
+        memory->region -= bytes;
+        memory->total -= bytes;
+    }
     for (int b = 0; machine->state_bytes > 0 && b < program->n_buffers; b++) {
         const clv_buffer *buffer = &program->buffers[b];
         const bool is_f32 = buffer->type.dtype == CLV_F32;

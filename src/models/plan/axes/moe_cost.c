@@ -15,7 +15,7 @@
 #include "nn/axis_rules.h"
 #include "program/program.h"
 
-enum { FEW_LAYERS = 2, F32_BYTES = 4, OPTIMIZER_BYTES = 12 };
+enum { FEW_LAYERS = 2, F32_BYTES = 4 };
 
 typedef struct moe_cost {
     const clv_moe_config *c;
@@ -93,15 +93,35 @@ static void add_narrow_heads(clv_figures *layer, const clv_moe_config *c)
 
 /* ---- between ranks ---- */
 
+/* Ranks of a host among those that are `apart` from each other. */
+static int64_t ranks_of_host(const moe_cost *m, int64_t apart)
+{
+    const int64_t ranks = m->machine->ranks_per_host / apart;
+    return ranks < 1 ? 1 : ranks;
+}
+
+static bool crosses_hosts(const moe_cost *m, int64_t n, int64_t apart)
+{
+    return m->machine->hosts != 1 && n > ranks_of_host(m, apart); /* 0: any number */
+}
+
+/* Whether ops hide a collective of n ranks. */
+static bool may_overlap(const moe_cost *m, bool of_weights, int64_t n, int64_t apart)
+{
+    const clv_machine_overlap overlap = m->machine->overlap;
+    return m->o->compile.overlap && (overlap == CLV_OVERLAP_ALL || (overlap == CLV_OVERLAP_WEIGHTS && of_weights) ||
+                                     (overlap == CLV_OVERLAP_NETWORK && crosses_hosts(m, n, apart)));
+}
+
 /* Seconds in which a rank receives `bytes` from ranks `apart` from each other, n of them: those of a host give each
  * other what came over the network for all of them. */
 static double collect(const moe_cost *m, double bytes, int64_t n, int64_t apart)
 {
-    const int64_t per_host = m->machine->ranks_per_host / apart, sharing = per_host < 1 ? 1 : per_host;
+    const int64_t sharing = ranks_of_host(m, apart);
     const double host = bytes / m->machine->host.bytes_per_s;
     if (n == 1 || bytes <= 0)
         return 0;
-    if (m->machine->hosts == 1 || n <= sharing)
+    if (!crosses_hosts(m, n, apart))
         return m->machine->host.alpha_s + host;
     return m->machine->network.alpha_s + bytes / (double)sharing / m->machine->network.bytes_per_s +
            (sharing > 1 ? host : 0);
@@ -121,11 +141,11 @@ static double all_to_all(const moe_cost *m)
     const double ranks = (double)mesh->expert;
     const double tokens = (double)(m->rank.batch * m->rank.seq) / (double)mesh->model;
     const double row = (double)(m->c->hidden * (int64_t)clv_dtype_size(m->o->dtype));
-    const double sharing = fmin(ranks, fmax(1, (double)(m->machine->ranks_per_host / mesh->model)));
+    const double sharing = fmin(ranks, (double)ranks_of_host(m, mesh->model));
     const double near = tokens * row * others(m, ranks) / m->machine->host.bytes_per_s;
     if (mesh->expert == 1)
         return 0;
-    if (m->machine->hosts == 1 || ranks <= sharing)
+    if (!crosses_hosts(m, mesh->expert, mesh->model))
         return m->machine->host.alpha_s + near;
     const double far = tokens * row * others(m, ranks / sharing) / m->machine->network.bytes_per_s;
     return m->machine->network.alpha_s + fmax(near, far);
@@ -213,28 +233,34 @@ static void add_state(clv_figures *step, clv_figures *micro, const moe_cost *m, 
     const sharding s = sharding_of(m->o->rules);
     const double n = (double)copies, bytes = elements * (double)clv_dtype_size(m->o->dtype);
     const double gradient_bytes = m->machine->gradient_bytes > 0 ? m->machine->gradient_bytes : F32_BYTES;
+    const double own = m->o->dtype == CLV_F32 ? 2 * F32_BYTES : 3 * F32_BYTES; /* AdamW's moments, and a copy in f32 */
+    const double optimizer =
+        m->machine->state_bytes > 0 ? m->machine->state_bytes - (double)clv_dtype_size(m->o->dtype) : own;
     const double moved = bytes * (n - 1) / n, once = collect(m, moved, copies, apart);
+    const int hidden = may_overlap(m, true, copies, apart) ? CLV_FIGURE_HIDDEN : CLV_FIGURE_EXPOSED; /* but see hide */
     step->at[CLV_FIGURE_PARAMETERS] += bytes / (s.weights ? n : 1);
-    step->at[CLV_FIGURE_OPTIMIZER] += elements * OPTIMIZER_BYTES / (s.optimizer ? n : 1);
-    step->at[CLV_FIGURE_GRADIENTS] += elements * gradient_bytes / (s.weights ? n : 1);
-    step->at[CLV_FIGURE_EXPOSED + CLV_PURPOSE_GRADIENT_REDUCTION] += s.optimizer ? once : 2 * once;
+    step->at[CLV_FIGURE_OPTIMIZER] += elements * optimizer / (s.optimizer ? n : 1);
+    if (m->machine->state_bytes <= 0 || s.weights != s.optimizer) /* state_bytes has them, where they are split alike */
+        step->at[CLV_FIGURE_GRADIENTS] += elements * gradient_bytes / (s.weights ? n : 1);
+    step->at[hidden + CLV_PURPOSE_GRADIENT_REDUCTION] += s.optimizer ? once : 2 * once;
     step->at[CLV_FIGURE_BYTES + CLV_PURPOSE_GRADIENT_REDUCTION] += s.optimizer ? moved : 2 * moved;
     clv_figures *gathers = s.weights ? micro : step;
-    gathers->at[CLV_FIGURE_EXPOSED + CLV_PURPOSE_WEIGHT_GATHER] += s.weights ? 2 * once : s.optimizer ? once : 0;
+    gathers->at[hidden + CLV_PURPOSE_WEIGHT_GATHER] += s.weights ? 2 * once : s.optimizer ? once : 0;
     gathers->at[CLV_FIGURE_BYTES + CLV_PURPOSE_WEIGHT_GATHER] += s.weights ? 2 * moved : s.optimizer ? moved : 0;
 }
 
-/* What a layer's ops hide stays out of the seconds: FSDP's gathers overlap, and gradients are reduced beside the last
- * microbatch's backward pass. */
-static void hide(clv_figures *f, const clv_figures *ops, bool overlap)
+/* Of what may overlap, what a layer's ops do not hide is exposed: FSDP's gathers overlap, and gradients are reduced
+ * beside the last microbatch's backward pass. */
+static void hide(clv_figures *f, const clv_figures *ops)
 {
-    double left = overlap ? ops->at[CLV_FIGURE_SECONDS] - ops->at[CLV_FIGURE_COMMUNICATION] : 0;
+    double left = fmax(ops->at[CLV_FIGURE_SECONDS] - ops->at[CLV_FIGURE_COMMUNICATION], 0);
     for (int p = CLV_PURPOSE_WEIGHT_GATHER; p <= CLV_PURPOSE_GRADIENT_REDUCTION; p++) {
-        double *exposed = &f->at[CLV_FIGURE_EXPOSED + p], hidden = fmin(fmax(left, 0), *exposed);
-        *exposed -= hidden;
-        left -= hidden;
-        f->at[CLV_FIGURE_HIDDEN + p] += hidden;
-        f->at[CLV_FIGURE_OVERLAPPED] += hidden;
+        double *exposed = &f->at[CLV_FIGURE_EXPOSED + p], *hidden = &f->at[CLV_FIGURE_HIDDEN + p];
+        const double more = fmax(*hidden - left, 0);
+        *exposed += more;
+        *hidden -= more;
+        left -= *hidden;
+        f->at[CLV_FIGURE_OVERLAPPED] += *hidden;
         f->at[CLV_FIGURE_SECONDS] += *exposed;
         f->at[CLV_FIGURE_COMMUNICATION] += *exposed;
     }
@@ -310,13 +336,13 @@ clv_status clv_moe_cost_compute(clv_moe_cost *out, const clv_moe_config *c, cons
     add_model_axis(&stage->layer_micro, &m);
     add_layer_state(stage, &m);
     add_head_state(stage, &m);
-    hide(&stage->layer_micro, &layer, o->compile.overlap);
-    hide(&stage->layer_step, &layer, o->compile.overlap);
-    hide(&stage->head_micro, &head, o->compile.overlap);
-    hide(&stage->head_step, &head, o->compile.overlap);
+    hide(&stage->layer_micro, &layer);
+    hide(&stage->layer_step, &layer);
+    hide(&stage->head_micro, &head);
+    hide(&stage->head_step, &head);
     stage->layer_step.at[CLV_FIGURE_REGION] += stage->layer_step.at[CLV_FIGURE_GRADIENTS];
     stage->head_step.at[CLV_FIGURE_REGION] += stage->head_step.at[CLV_FIGURE_GRADIENTS];
-    const bool overlaps = o->compile.overlap && m.machine->overlap == CLV_OVERLAP_ALL && o->accumulate > 1;
+    const bool overlaps = may_overlap(&m, false, mesh->expert, mesh->model) && o->accumulate > 1;
     const double moved = sparse * (o->compile.recompute == CLV_RECOMPUTE_FULL ? 5 : 4) * all_to_all(&m);
     out->hidden = overlaps ? fmin(moved, layer.at[CLV_FIGURE_SECONDS]) : 0;
     out->exposed = moved - out->hidden;

@@ -26,7 +26,8 @@ double clv_pipeline_in_flight(const clv_pipeline *p, int64_t stage)
         return (double)m;
     if (v == 1)
         return fmin((double)m, (double)(after + 1));
-    return fmin((double)(m * v), (double)(2 * after + (v - 1) * p->stages + 1)) / (double)v;
+    const int64_t groups = m > p->stages ? m / p->stages : 1, largest = (m + groups - 1) / groups;
+    return fmin((double)(m * v), (double)(2 * after + (v - 1) * largest + 1)) / (double)v;
 }
 
 double clv_pipeline_held(clv_plan_schedule schedule)

@@ -17,10 +17,11 @@ int64_t clv_pipeline_layers(const clv_pipeline *pipeline, int64_t stage);
 /* Microbatches whose activations of all its layers a stage keeps at once, at most:
  *   gpipe        m
  *   others       min(m, p - s): those that later stages work on (1f1b, ZB-H1)
- *   of v runs    min(m v, 2 (p - s - 1) + (v - 1) p + 1) / v: Megatron's warm-up, in virtual stages */
+ *   of v runs    min(m v, 2 (p - s - 1) + (v - 1) g + 1) / v: Megatron's warm-up, in virtual stages, of groups of at
+ *                most g = ceil(m / max(1, floor(m / p))) microbatches, p where it divides m */
 double clv_pipeline_in_flight(const clv_pipeline *pipeline, int64_t stage);
-/* Bytes that a stage of a program of this library holds of each of them, by those of the activations that 1F1B keeps:
- * zero-bubble keeps operands of gradients of weights too, 1.77 to 2.7 times as much in Llama on 8 stages. */
+/* Bytes that a stage of a program of this library holds of each of them, by those of the activations that 1F1B keeps,
+ * roughly: zero-bubble keeps operands of gradients of weights too, 1.27 to 2.7 times as much in Llama on 8 stages. */
 double clv_pipeline_held(clv_plan_schedule schedule);
 
 /* Time of a stage's microbatch: forward, backward, and of the backward pass the gradients of weights alone. */

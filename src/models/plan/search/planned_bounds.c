@@ -245,8 +245,7 @@ static double bound_schedule(const clv_plan_search *s, const clv_searched_layout
     const double all = (double)p.layers * layer + head + stages * each;
     const double bubble = (all - fmax(layers * layer, last * layer + head) - each) / rounds;
     const double waits = m < stages ? (stages - m) * (rounds - 1) * slowest / rounds : 0;
-    const double held = clv_machine_or_default(s->machine)->software[0] ? 1 : clv_pipeline_held(schedule);
-    const double memory = b->state + first * t->kept * clv_pipeline_in_flight(&p, 0) * held;
+    const double memory = b->state + first * t->kept * clv_pipeline_in_flight(&p, 0);
     const double seconds = slowest * m + fmax(bubble, 0) + waits + b->step;
     return memory > s->memory_limit ? (double)INFINITY : seconds * (s->base.compile.overlap ? overlap_slack : slack);
 }

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "models/plan/axes/estimate.h"
+#include "models/plan/axes/pipeline.h"
 #include "models/plan/axes/stage_programs.h"
 #include "models/plan/search/search.h"
 
@@ -68,6 +69,16 @@ static void price_schedule(clv_search_candidate *c, const clv_plan_search *s, co
     c->fits = clv_search_fits(s, c);
 }
 
+/* By its program, where the rough figure of what it holds decides that it does not fit. */
+static void refine_doubtful(clv_search_candidate *c, const clv_plan_search *s)
+{
+    const double least = c->price.memory / clv_pipeline_held(c->schedule);
+    if (!c->runs || c->whole || c->price.memory <= s->memory_limit || least > s->memory_limit)
+        return;
+    c->whole = clv_search_refine_planned(s, c) == CLV_OK;
+    c->fits = clv_search_fits(s, c);
+}
+
 static void price_schedules(clv_plan_search *s, clv_searched_layout *l, int variant, int amount)
 {
     clv_search_candidate c = {.layout = (int)(l - s->layouts),
@@ -90,6 +101,8 @@ static void price_schedules(clv_plan_search *s, clv_searched_layout *l, int vari
             price_schedule(&c, s, from, schedule, virtual_stages);
         if (c.price.seconds <= 0 || (s->space.runnable && !c.runs))
             continue;
+        if (!best.batch)
+            refine_doubtful(&c, s);
         if (s->exhaustive)
             clv_search_add(l, &c);
         if (c.fits && (!best.batch || clv_search_compare(s, &c, &best) < 0))
