@@ -66,11 +66,9 @@ double golden_rate(clv_optimizer optimizer)
     return optimizer == CLV_OPTIMIZER_LION ? 1e-4 : 1e-3;
 }
 
-clv_trainer *golden_trainer(const clv_model *model, const golden_batch *b, clv_optimizer optimizer, int64_t parts,
-                            double bias_rate)
+clv_status golden_trainer(clv_trainer **out, const clv_model *model, const golden_batch *b, clv_optimizer optimizer,
+                          int64_t parts, double bias_rate, clv_error *err)
 {
-    clv_error err = {0};
-    clv_trainer *trainer;
     const clv_sgd_options sgd = {.size = sizeof sgd, .weight_decay = 0.1};
     const clv_lion_options lion = {.size = sizeof lion, .weight_decay = 0.1};
     const clv_adamw_options adamw = {
@@ -92,6 +90,5 @@ clv_trainer *golden_trainer(const clv_model *model, const golden_batch *b, clv_o
                                          .schedule = &schedule,
                                          .update = &update,
                                          .padding_mask = b->padded};
-    must(clv_trainer_new(&trainer, model, &options, &err), &err);
-    return trainer;
+    return clv_trainer_new(out, model, &options, err);
 }

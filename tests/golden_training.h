@@ -22,5 +22,5 @@ void golden_batch_read(golden_batch *batch, const char *model, const char *task)
 void golden_batch_repeat(golden_batch *batch);
 
 double golden_rate(clv_optimizer optimizer);
-clv_trainer *golden_trainer(const clv_model *model, const golden_batch *batch, clv_optimizer optimizer, int64_t parts,
-                            double bias_rate);
+clv_status golden_trainer(clv_trainer **out, const clv_model *model, const golden_batch *batch, clv_optimizer optimizer,
+                          int64_t parts, double bias_rate, clv_error *err);

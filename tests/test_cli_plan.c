@@ -414,6 +414,30 @@ static void test_explain_assignment(void **state)
     assert_non_null(strstr(out, " up.weight is stated as split by ffn over model, by the rules megatron\n"));
 }
 
+/* Of a collective in parts: as many as it has move, of each microbatch and where it is recomputed. */
+static void test_explain_parts(void **state)
+{
+    static char out[1 << 22];
+    const char *const command = "explain -m %s/data/configs/llama-3-8b.json --mesh model=4 --rules megatron-sp "
+                                "--batch 8 --seq 2048 --dtype bf16 --hardware h100-nvlink-ib --overlap %s --json";
+    static const char *const how[] = {"--accumulate 2", "--accumulate 4 --recompute full"};
+    for (size_t h = 0; h < sizeof how / sizeof *how; h++) {
+        int split = 0, most = 0;
+        assert_int_equal(run(out, sizeof out, command, path_of("CLV_SOURCE_DIR"), how[h]), 0);
+        for (const char *at = out; (at = strstr(at, " parts move beside")); at++) {
+            long long hidden, n;
+            const char *why = at;
+            while (*why != '"')
+                why--;
+            assert_int_equal(sscanf(why, "\"%lld of %lld parts", &hidden, &n), 2);
+            assert_true(hidden <= n);
+            split++;
+            most += hidden == n;
+        }
+        assert_true(split > 100 && most > split / 4);
+    }
+}
+
 /* The candidates of `explain` for this op and result; released with the document. */
 static json_t *explain(const char *format, ...)
 {
@@ -839,6 +863,7 @@ int main(void)
         cmocka_unit_test(test_faster_order),
         cmocka_unit_test(test_explain),
         cmocka_unit_test(test_explain_assignment),
+        cmocka_unit_test(test_explain_parts),
         cmocka_unit_test(test_explain_verdicts),
         cmocka_unit_test(test_explain_names_gradients),
         cmocka_unit_test(test_explain_prices),

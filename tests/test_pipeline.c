@@ -1,6 +1,7 @@
 /* test_pipeline.c - pipeline stages: steps make the bits of a mesh without them, schedules have the bubble and the
  * memory that is known of them, plans are exact, checkpoints move between meshes, and what cannot run is refused. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "cleave/plan.h"
@@ -223,6 +224,26 @@ static clv_program *plan(const planned *p)
     clv_model_close(model);
     must(clv_program_verify(program, &err), &err);
     return program;
+}
+
+/* What runs beside a send is an op of the stages that send or receive. */
+static void test_beside_sends(void **state)
+{
+    const planned p = {.microbatches = 8, .layers = STAGES, .vocab = 32, .runs = 1, .stages = STAGES};
+    clv_program *program = plan(&p);
+    int n = 0;
+    for (int i = 0; i < clv_program_collective_count(program); i++) {
+        clv_collective c = {.size = sizeof c};
+        int layer;
+        must(clv_program_collective(program, i, &c, &err), &err);
+        if (strcmp(c.kind, "send") != 0 || c.type.rank == 0 || !c.beside || sscanf(c.beside, "layers.%d.", &layer) != 1)
+            continue;
+        if (!((c.from.stages | c.to.stages) >> layer & 1))
+            fail_msg("beside a send for %s: %s", c.op, c.beside);
+        n++;
+    }
+    assert_true(n > 8);
+    clv_program_free(program);
 }
 
 /* The share of the time in which stages wait. memory: [stages] of activations. */
@@ -627,6 +648,7 @@ int main(void)
                                        cmocka_unit_test(test_balanced_stages),
                                        cmocka_unit_test(test_plans_are_exact),
                                        cmocka_unit_test(test_sends),
+                                       cmocka_unit_test(test_beside_sends),
                                        cmocka_unit_test(test_compressed_sends),
                                        cmocka_unit_test(test_checker_of_schedules),
                                        cmocka_unit_test(test_layouts_with_stages),

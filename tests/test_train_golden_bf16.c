@@ -27,6 +27,7 @@ static void train(double losses[GOLDEN_STEPS], int training, int split)
     clv_mesh mesh;
     clv_axis_rules rules;
     clv_model *model;
+    clv_trainer *trainer;
     clv_optimizer optimizer;
     const char *name = trainings_bf16[training].model;
     must(clv_optimizer_parse(&optimizer, trainings_bf16[training].optimizer, &err), &err);
@@ -35,7 +36,7 @@ static void train(double losses[GOLDEN_STEPS], int training, int split)
     must(clv_axis_rules_preset(&rules, splits[split].rules, &mesh, &err), &err);
     const clv_model_options options = {.size = sizeof options, .mesh = &mesh, .rules = &rules, .dtype = CLV_BF16};
     must(clv_model_open(&model, golden_path("%s", name), &options, &err), &err);
-    clv_trainer *trainer = golden_trainer(model, &b, optimizer, 1, 0);
+    must(golden_trainer(&trainer, model, &b, optimizer, 1, 0, &err), &err);
     for (int i = 0; i < GOLDEN_STEPS; i++) {
         clv_train_step did = {.size = sizeof did};
         must(clv_trainer_step(trainer, b.ids, b.labels, NULL, &did, &err), &err);

@@ -27,7 +27,8 @@
  *     "overlap": "all",                        collectives that run while ops run, where a program has it so: "all",
  *                                              "none", "weights": weight gathers and gradient reductions alone, as
  *                                              FSDP does, or "network": those across hosts alone, as where ranks of a
- *                                              host copy from each other while they wait (optional: "all")
+ *                                              host copy from each other while they wait (optional: "all"); sends
+ *                                              between pipeline stages run so with each of them
  *     "logit_bytes": 4,                        bytes an element of the logits that a loss holds beside them (optional:
  *                                              0)
  *     "split_logit_bytes": 16,                 the same of logits that are split over the vocabulary (optional: as

@@ -147,12 +147,16 @@ int clv_program_collective_count(const clv_program *program)
     return program ? program->n_steps : 0;
 }
 
-/* The name of the first matmul, else the first op, that runs while collective i moves; NULL: none does. */
+/* The name of the first matmul, else the first op, that runs on its ranks while collective i moves; NULL: none does. */
 static const char *runs_beside(const clv_program *program, int i)
 {
     const char *name = NULL;
+    const clv_reshard_step *step = program->instructions[i].step;
+    const uint32_t stages = clv_layout_stage_bits(&step->from) | clv_layout_stage_bits(&step->to);
     for (int k = i + 1; k <= clv_program_completes_at(program, i); k++) {
         const clv_instruction *instruction = &program->instructions[k];
+        if (instruction->stages != 0 && (instruction->stages & stages) == 0)
+            continue;
         if (instruction->op && instruction->op->def->counts_flops)
             return instruction->name;
         if (instruction->op && !name)

@@ -46,22 +46,25 @@ static void add_text(clv_table *t, const char *key, const char *text, bool json)
     free(pattern);
 }
 
-/* Into how many parts a reshard is split, and what they run beside; cut short where that is too long. */
+/* Into how many parts a reshard is split, and what they run beside; cut short where that is too long. The parts of one
+ * are in order: those behind the first that come next are its own, not those of a microbatch or recomputation after it.
+ */
 static void describe_parts(char *out, size_t size, const clv_program *program, const clv_partition_decision *row)
 {
     const char *beside = NULL;
-    int64_t hidden = 0, n = 0;
+    int64_t hidden = 0, n = 0, part = 0;
     clv_collective c = {.size = sizeof c};
     clv_instruction_info first = {.size = sizeof first};
     out[0] = '\0';
     if (clv_program_instruction(program, row->instruction, &first, NULL) != CLV_OK || first.collective < 0 ||
         clv_program_collective(program, first.collective, &c, NULL) != CLV_OK || c.n_chunks == 0)
         return;
-    for (int i = 0; clv_program_collective(program, i, &c, NULL) == CLV_OK; i++) {
-        if (c.n_chunks == 0 || strcmp(c.op, row->op) != 0 || strcmp(c.kind, row->kind) != 0 ||
+    n = c.n_chunks;
+    for (int i = first.collective; part < n && clv_program_collective(program, i, &c, NULL) == CLV_OK; i++) {
+        if (c.chunk != part || c.n_chunks != n || strcmp(c.op, row->op) != 0 || strcmp(c.kind, row->kind) != 0 ||
             strcmp(c.tensor, row->purpose) != 0)
             continue;
-        n = c.n_chunks;
+        part++;
         hidden += c.beside != NULL;
         beside = beside ? beside : c.beside;
     }

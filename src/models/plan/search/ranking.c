@@ -42,8 +42,6 @@ static void refine(clv_plan_search *s, void *arg, int i)
 {
     clv_search_candidate *c = ((clv_search_candidate **)arg)[i];
     clv_searched_layout *l = &s->layouts[c->layout];
-    if (c->whole)
-        return;
     refine_one(s, arg, i);
     if (!c->fits && !s->exhaustive && s->latency_limit == 0)
         (l->at.planned ? clv_search_planned_layout : clv_search_microbatches)(s, l); /* c may have moved */
@@ -110,6 +108,17 @@ static void add_further_runnable(clv_plan_search *s)
             s->ranked[s->n_ranked++] = last;
 }
 
+/* Leaves those to be priced, one of a layout, as what does not run is priced already: pricing one may move the others
+ * of its layout, which no thread may look at then. */
+static void drop_priced(clv_plan_search *s)
+{
+    int kept = 0;
+    for (int i = 0; i < s->n_ranked; i++)
+        if (!s->ranked[i]->whole)
+            s->ranked[kept++] = s->ranked[i];
+    s->n_ranked = kept;
+}
+
 /* Of a sorted list those that are reported: of a mesh only its better order; and the best one that runs. */
 static void keep_ranked(clv_plan_search *s, int rounds)
 {
@@ -170,10 +179,11 @@ void clv_search_rank(clv_plan_search *s)
         again = false;
         for (int i = 0; i < s->n_ranked; i++)
             again = again || !s->ranked[i]->whole;
-        if (again)
+        if (again) {
             add_further_runnable(s);
-        if (again)
+            drop_priced(s);
             clv_search_run_all(s, refine, s->ranked, s->n_ranked);
+        }
     }
     for (int i = 1; i < s->n_ranked; i++) {
         const clv_search_candidate *best = s->ranked[0], *c = s->ranked[i];
