@@ -203,25 +203,6 @@ static bool read_sum(sum *out, const reader *r, int value, int64_t at, int depth
 
 /* ---- tables ---- */
 
-/* Whether two values are made by equal ops of the same values. rewriter_same looks through repetitions, which here say
- * which element is where. */
-static bool same_table(const rewriter *rw, int a, int b, int depth)
-{
-    a = rewriter_at(rw, a);
-    b = rewriter_at(rw, b);
-    const clv_op *x = rewriter_op(rw, a), *y = rewriter_op(rw, b);
-    const clv_type t = rewriter_type(rw, a), u = rewriter_type(rw, b);
-    if (a == b)
-        return true;
-    if (depth == MOST_DEPTH || !x || !y || x->def != y->def || x->n_in != y->n_in || x->n_out != 1 ||
-        !clv_type_equal(&t, &u) || (x->def->attrs_size && memcmp(x->attrs, y->attrs, x->def->attrs_size) != 0))
-        return false;
-    for (int i = 0; i < x->n_in; i++)
-        if (!same_table(rw, x->in[i], y->in[i], depth + 1))
-            return false;
-    return true;
-}
-
 /* A table before it is repeated along rows. */
 static int before_rows(const reader *r, const term *by)
 {
@@ -281,7 +262,7 @@ static bool first_fits(rotation *out, const reader *r, const sum *s)
 
 static bool same_term(const reader *r, const term *a, const term *b)
 {
-    return a->behind == b->behind && same_table(r->rw, a->table, b->table, 0);
+    return a->behind == b->behind && rewriter_identical(r->rw, a->table, b->table);
 }
 
 /* Whether element e of the root is that of the rotation. */
