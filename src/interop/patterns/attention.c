@@ -184,7 +184,7 @@ static const clv_op *find_scores(const rewriter *rw, found *f, rewrite *parts, i
         value = strip(rw, value);
         const clv_op *op = rewriter_op(rw, value);
         rewriter_part(parts, value);
-        if (attention_mask_read(&f->mask, rw, op, at->at, at->n))
+        if (attention_mask_read(&f->mask, rw, op, at->at, at->n, f->scale))
             value = op->in[1];
         else if (rewriter_is(op, &clv_op_transpose)) {
             follow_transpose(rw, op, at, true);

@@ -135,12 +135,12 @@ static bool read_condition(attention_condition *out, const rewriter *rw, const c
            read_mask(out, rw, op->in[0], &behind, t.shape[t.rank - 1 - behind.at[behind.n - 1]], 0);
 }
 
-bool attention_mask_read(attention_mask *m, const rewriter *rw, const clv_op *op, const int *at, int n)
+bool attention_mask_read(attention_mask *m, const rewriter *rw, const clv_op *op, const int *at, int n, double scale)
 {
     double hidden;
     attention_condition c;
     if (!rewriter_is(op, &clv_op_where) || m->n == ATTENTION_MASKS || !rewriter_number(rw, op->in[2], &hidden) ||
-        hidden > -1e9 || (m->n && hidden != m->hidden) || !read_condition(&c, rw, op, at, n) ||
+        (hidden *= scale) > -1e9 || (m->n && hidden != m->hidden) || !read_condition(&c, rw, op, at, n) ||
         (c.causal && m->all.causal) || (c.padding && m->all.padding))
         return false;
     m->hidden = hidden;
