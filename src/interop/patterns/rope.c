@@ -217,23 +217,25 @@ static int before_rows(const reader *r, const term *by)
     return value;
 }
 
-/* As the op has it: [rows..., D] or [rows..., D/2]. */
+/* As the op has it: [rows..., D] or [rows..., D/2]; of rank -1 if it has more rows. */
+static clv_type table_type(const reader *r, const term *by)
+{
+    clv_type t = rewriter_type(r->rw, before_rows(r, by)), out = {.rank = -1};
+    const int rows = t.rank - by->behind, missing = r->rows - rows;
+    if (missing < 0)
+        return out;
+    out = (clv_type){.dtype = t.dtype, .rank = r->rows + 1};
+    for (int d = 0; d < r->rows; d++)
+        out.shape[d] = d < missing ? 1 : t.shape[d - missing];
+    out.shape[r->rows] = trailing(&t, rows);
+    return out;
+}
+
 static clv_value table_of(rewriter *rw, const reader *r, const term *by)
 {
     const clv_value table = {before_rows(r, by)};
-    const clv_type t = rewriter_type(rw, table.id);
-    const int rows = t.rank - by->behind, missing = r->rows - rows;
-    int64_t shape[CLV_MAX_RANK];
-    for (int d = 0; d < r->rows; d++)
-        shape[d] = d < missing ? 1 : t.shape[d - missing];
-    shape[r->rows] = trailing(&t, rows);
-    return missing == 0 && by->behind == 1 ? table : clv_reshape(rw->graph, table, r->rows + 1, shape);
-}
-
-static int64_t width_of(const reader *r, const term *by)
-{
-    const clv_type t = rewriter_type(r->rw, by->table);
-    return t.rank - by->behind > r->rows ? 0 : trailing(&t, t.rank - by->behind);
+    const clv_type have = rewriter_type(rw, table.id), want = table_type(r, by);
+    return clv_type_equal(&have, &want) ? table : clv_reshape(rw->graph, table, want.rank, want.shape);
 }
 
 /* ---- what the sums are ---- */
@@ -252,12 +254,15 @@ static bool first_fits(rotation *out, const reader *r, const sum *s)
         return false;
     const bool in_order = s->terms[0].at == 0;
     const term *own = &s->terms[!in_order], *other = &s->terms[in_order];
+    const clv_type cos = table_type(r, own), sin = table_type(r, other);
+    if (cos.rank < 0 || !clv_type_equal(&cos, &sin))
+        return false;
     *out = (rotation){.interleaved = r->dim > 2 && other->at == 1,
                       .transposed = other->sign == 1,
                       .cos = *own,
                       .sin = *other,
-                      .width = width_of(r, own)};
-    return out->width == width_of(r, other) && (out->width == r->dim || 2 * out->width == r->dim);
+                      .width = cos.shape[r->rows]};
+    return out->width == r->dim || 2 * out->width == r->dim;
 }
 
 static bool same_term(const reader *r, const term *a, const term *b)
