@@ -11,7 +11,7 @@
 #include "interop/patterns/rewriter.h"
 #include "kernels/cpu/rope_kernel.h"
 
-enum { MOST_DEPTH = 24, MOST_CANDIDATES = 16, TERMS = 2 };
+enum { MOST_DEPTH = 24, MOST_STEPS = 4096, MOST_CANDIDATES = 16, TERMS = 2 };
 
 /* sign * x[at] * table[table_at], of which `behind` dimensions are those behind the rows; table 0: none yet. */
 typedef struct term {
@@ -31,6 +31,7 @@ typedef struct reader {
     int rows;    /* number of dimensions before the last D */
     int64_t dim; /* D */
     int x;
+    int steps; /* of the read of an element: sums of sums of the same values double them */
 } reader;
 
 static int64_t trailing(const clv_type *t, int rows)
@@ -68,9 +69,9 @@ static int64_t element_at(const clv_type *t, int rows, const int64_t *index)
     return at;
 }
 
-static bool read_sum(sum *out, const reader *r, int value, int64_t at, int depth);
+static bool read_sum(sum *out, reader *r, int value, int64_t at, int depth);
 
-static bool read_both(sum *out, const reader *r, const clv_op *op, int64_t at, int sign, int depth)
+static bool read_both(sum *out, reader *r, const clv_op *op, int64_t at, int sign, int depth)
 {
     sum b;
     const clv_type to = rewriter_type(r->rw, op->out[0]);
@@ -101,7 +102,7 @@ static bool is_table(const rewriter *rw, int value, int64_t elems)
 }
 
 /* x times a table: which of the operands is the table is found out. */
-static bool read_product(sum *out, const reader *r, const clv_op *op, int64_t at, int depth)
+static bool read_product(sum *out, reader *r, const clv_op *op, int64_t at, int depth)
 {
     const clv_type to = rewriter_type(r->rw, op->out[0]);
     for (int i = 0; i < 2; i++) {
@@ -125,7 +126,7 @@ static bool read_product(sum *out, const reader *r, const clv_op *op, int64_t at
 }
 
 /* An element of a slice, a pad or a concatenation along dimensions behind the rows, and a reshape of these. */
-static bool read_moved(sum *out, const reader *r, const clv_op *op, int64_t at, int depth)
+static bool read_moved(sum *out, reader *r, const clv_op *op, int64_t at, int depth)
 {
     const clv_type to = rewriter_type(r->rw, op->out[0]);
     int64_t index[CLV_MAX_RANK] = {0};
@@ -157,7 +158,7 @@ static bool read_moved(sum *out, const reader *r, const clv_op *op, int64_t at, 
     return has_rows(r, &from) && read_sum(out, r, op->in[in], element_at(&from, r->rows, index), depth);
 }
 
-static bool read_op(sum *out, const reader *r, const clv_op *op, int64_t at, int depth)
+static bool read_op(sum *out, reader *r, const clv_op *op, int64_t at, int depth)
 {
     const bool combines = rewriter_is(op, &clv_op_combine), maps = rewriter_is(op, &clv_op_map);
     const int64_t kind = combines || maps ? rewriter_int(op, "op", 0) : 0;
@@ -181,7 +182,7 @@ static bool read_op(sum *out, const reader *r, const clv_op *op, int64_t at, int
 }
 
 /* Element `at` of each row of a value, as a sum of elements of x. */
-static bool read_sum(sum *out, const reader *r, int value, int64_t at, int depth)
+static bool read_sum(sum *out, reader *r, int value, int64_t at, int depth)
 {
     const clv_type type = rewriter_type(r->rw, value);
     double number;
@@ -189,7 +190,7 @@ static bool read_sum(sum *out, const reader *r, int value, int64_t at, int depth
     *out = (sum){0};
     if (rewriter_number(r->rw, value, &number))
         return number == 0;
-    if (depth == MOST_DEPTH || !has_rows(r, &type))
+    if (depth == MOST_DEPTH || r->steps++ >= MOST_STEPS || !has_rows(r, &type))
         return false;
     if (value == r->x) {
         *out = (sum){1, {{.sign = 1, .at = at}}};
@@ -290,6 +291,7 @@ static bool read_rotation(rotation *out, reader *r, int root, rewrite *parts)
     sum s;
     for (int64_t e = 0; e < r->dim; e++) {
         r->parts = e < 1 ? parts : NULL;
+        r->steps = 0;
         if (!read_sum(&s, r, root, e, 0) || (e == 0 && !first_fits(out, r, &s)) || !fits(r, out, &s, e))
             return false;
     }
