@@ -158,6 +158,13 @@ static bool read_moved(sum *out, reader *r, const clv_op *op, int64_t at, int de
     return has_rows(r, &from) && read_sum(out, r, op->in[in], element_at(&from, r->rows, index), depth);
 }
 
+/* Whether values of the root's dtype keep what they are in this one. */
+static bool keeps(const reader *r, clv_dtype dtype)
+{
+    return clv_dtype_is_float(dtype) &&
+           (dtype == r->root.dtype || clv_dtype_size(dtype) > clv_dtype_size(r->root.dtype));
+}
+
 static bool read_op(sum *out, reader *r, const clv_op *op, int64_t at, int depth)
 {
     const bool combines = rewriter_is(op, &clv_op_combine), maps = rewriter_is(op, &clv_op_map);
@@ -175,7 +182,8 @@ static bool read_op(sum *out, reader *r, const clv_op *op, int64_t at, int depth
         return true;
     }
     if (rewriter_is(op, &clv_op_cast))
-        return clv_dtype_is_float(rewriter_type(r->rw, op->in[0]).dtype) && read_sum(out, r, op->in[0], at, depth);
+        return keeps(r, rewriter_type(r->rw, op->in[0]).dtype) && keeps(r, rewriter_type(r->rw, op->out[0]).dtype) &&
+               read_sum(out, r, op->in[0], at, depth);
     return (rewriter_is(op, &clv_op_reshape) || rewriter_is(op, &clv_op_slice) || rewriter_is(op, &clv_op_pad) ||
             rewriter_is(op, &clv_op_concat)) &&
            read_moved(out, r, op, at, depth);
