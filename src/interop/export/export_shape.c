@@ -88,9 +88,9 @@ static void put_pairs(exporter *ex, const clv_layout *layout, int dim, const int
         (void)clv_mesh_group(members, mesh, axes, n_axes, r);
         for (int i = 0; i < n; i++)
             if (members[i] == r && sources[i] >= 0)
-                fprintf(ex->to, "%s[%lld, %lld]", pairs++ ? ", " : "", (long long)members[sources[i]], (long long)r);
+                fprintf(ex->to, "%s[%lld, %lld]", pairs++ ? ", " : "[", (long long)members[sources[i]], (long long)r);
     }
-    fprintf(ex->to, "]> : tensor<%lldx2xi64>", (long long)pairs);
+    fprintf(ex->to, "%s> : tensor<%lldx2xi64>", pairs ? "]" : "", (long long)pairs);
 }
 
 /* A collective_permute where devices have single elements, else slices. */
@@ -126,7 +126,7 @@ static void permute(exporter *ex, const exported *in, exported *out)
         ex->to,
         "} (%%a: %s) {\n"
         "      %%b = \"stablehlo.collective_permute\"(%%a) <{channel_handle = #stablehlo.channel_handle<handle = %d, "
-        "type = 1>, source_target_pairs = dense<[",
+        "type = 1>, source_target_pairs = dense<",
         local.text, id);
     put_pairs(ex, layout, a->dim, sources);
     fprintf(ex->to, "}> : (%s) -> %s loc(\"%s\")\n      sdy.return %%b : %s\n    } : (%s) -> %s\n", local.text,
