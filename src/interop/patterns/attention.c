@@ -281,7 +281,8 @@ static bool find_forward(const rewriter *rw, found *f, rewrite *parts, const clv
     const clv_op *scores = find_scores(rw, f, parts, softmax->in[0], &in_scores);
     if (!scores || !read_product(rw, scores, 2, &in_scores, &a, &b) || !find_dims(f, &a, &b))
         return false;
-    if (zeros && (f->mask.n != 1 || !isinf(f->mask.hidden) || attention_mask_find(rw, &f->mask, zeros, in_p.at, in_p.n) < 0))
+    if (zeros &&
+        (f->mask.n != 1 || !isinf(f->mask.hidden) || attention_mask_find(rw, &f->mask, zeros, in_p.at, in_p.n) < 0))
         return false; /* rows that see no key are 0, as PyTorch has it */
     clv_type q = rewriter_type(rw, f->q.value);
     for (int d = 0, i = 0; d < q.rank; d++)

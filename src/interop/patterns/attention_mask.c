@@ -131,8 +131,7 @@ static bool read_condition(attention_condition *out, const rewriter *rw, const c
     const clv_type t = rewriter_type(rw, op->out[0]);
     const dims_from_behind behind = count_from_behind(&t, at, n);
     *out = (attention_condition){0};
-    return behind.n >= 2 &&
-           read_mask(out, rw, op->in[0], &behind, t.shape[t.rank - 1 - behind.at[behind.n - 1]], 0);
+    return behind.n >= 2 && read_mask(out, rw, op->in[0], &behind, t.shape[t.rank - 1 - behind.at[behind.n - 1]], 0);
 }
 
 bool attention_mask_read(attention_mask *m, const rewriter *rw, const clv_op *op, const int *at, int n, double scale)
@@ -177,8 +176,8 @@ clv_value attention_mask_padding(rewriter *rw, const attention_mask *m, int64_t 
 {
     if (!m->all.padding)
         return CLV_NONE;
-    clv_value mask =
-        clv_reshape(rw->graph, (clv_value){m->all.padding}, 2, (int64_t[]){m->all.padding_dims[0] < 0 ? 1 : batch, keys});
+    clv_value mask = clv_reshape(rw->graph, (clv_value){m->all.padding}, 2,
+                                 (int64_t[]){m->all.padding_dims[0] < 0 ? 1 : batch, keys});
     return m->all.padding_dims[0] < 0 && batch > 1 ? clv_broadcast(rw->graph, mask, (int64_t[]){batch, keys}) : mask;
 }
 
@@ -188,10 +187,11 @@ clv_value attention_mask_rows(rewriter *rw, const attention_mask *m, int64_t bat
         return CLV_NONE;
     clv_graph *g = rw->graph;
     clv_value mask = clv_cast(g, attention_mask_padding(rw, m, batch, keys), CLV_U8);
-    clv_value seen =
-        m->all.causal ? clv_cumulative(g, CLV_FOLD_MAX, mask, 1, false) : clv_fold(g, CLV_FOLD_MAX, mask, (int[]){1}, 1);
+    clv_value seen = m->all.causal ? clv_cumulative(g, CLV_FOLD_MAX, mask, 1, false)
+                                   : clv_fold(g, CLV_FOLD_MAX, mask, (int[]){1}, 1);
     const clv_type t = clv_graph_type(g, seen);
-    return clv_reshape(g, clv_cast(g, seen, CLV_BOOL), 4, (int64_t[]){t.shape[0], m->all.causal ? t.shape[1] : 1, 1, 1});
+    return clv_reshape(g, clv_cast(g, seen, CLV_BOOL), 4,
+                       (int64_t[]){t.shape[0], m->all.causal ? t.shape[1] : 1, 1, 1});
 }
 
 clv_value attention_mask_means(rewriter *rw, clv_value seen, clv_value out, clv_value v)

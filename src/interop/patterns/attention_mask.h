@@ -19,10 +19,10 @@ typedef struct attention_mask {
     double hidden; /* the score of those that do not */
 } attention_mask;
 
-/* Whether an op, of type t, is a choice between scores and one large negative number, by a condition that is causal, of
- * padding, or both; adds that. The choice is scaled afterwards. at[n]: where the scores' dimensions are among those of the op's type that are not 1. */
+/* Whether an op is a choice between scores and one large negative number, times `scale`, by a condition that is causal,
+ * of padding, or both; adds that. at[n]: where the scores' dimensions are among those of the op's type that are not 1. */
 bool attention_mask_read(attention_mask *m, const rewriter *rw, const clv_op *op, const int *at, int n, double scale);
-/* Which of the conditions that of an op is, a choice whose type and dimensions are given likewise; -1: none. */
+/* Which of the conditions the one of an op is, a choice whose dimensions are given likewise; -1: none. */
 int attention_mask_find(const rewriter *rw, const attention_mask *m, const clv_op *op, const int *at, int n);
 /* The mask of padding [B,Sk]; CLV_NONE: none. */
 clv_value attention_mask_padding(rewriter *rw, const attention_mask *m, int64_t batch, int64_t keys);
