@@ -9,6 +9,7 @@
 #include "cleave/plan.h"
 #include "golden_path.h"
 #include "must.h"
+#include "ops/builtin_ops.h"
 #include "unit_test.h"
 
 enum { MOST = 512, SEED = 7 };
@@ -326,6 +327,30 @@ static void test_shapes_and_sums(void **state)
     assert_true(round_trip("shapes and sums", g) > 20);
 }
 
+/* A permute between ranks without pairs; one beside a dimension of unequal parts is written as slices. */
+static void test_permutes(void **state)
+{
+    static const struct {
+        int64_t columns;
+        const char *has, *lacks;
+    } cases[] = {{4, "source_target_pairs = dense<> : tensor<0x2xi64>", "stablehlo.concatenate"},
+                 {3, "stablehlo.concatenate", "collective_permute"}};
+    for (int i = 0; i < 2; i++) {
+        clv_graph *g = must_graph("x=2,y=2");
+        clv_layout split;
+        char *text = NULL;
+        clv_error err = {0};
+        must(clv_layout_parse(&split, "x,y", clv_graph_mesh(g), 2, &err), &err);
+        clv_value a = clv_constrain(g, named(g, "a", CLV_F32, SHAPE(2, cases[i].columns)), &split);
+        clv_output(g, "gone", clv_constrain(g, clv_permute(g, a, 0, (int[]){-1, -1}), &split), NULL);
+        must(clv_export_stablehlo(&text, NULL, g, NULL, NULL, &err), &err);
+        if (!strstr(text, cases[i].has) || strstr(text, cases[i].lacks))
+            fail_msg("%s", text);
+        free(text);
+        assert_int_equal(round_trip("permute", g), 1);
+    }
+}
+
 static void test_order(void **state)
 {
     clv_graph *g = must_graph("x=2");
@@ -455,8 +480,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_elementwise), cmocka_unit_test(test_shapes_and_sums), cmocka_unit_test(test_order),
-        cmocka_unit_test(test_layers),      cmocka_unit_test(test_optimizers),      cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_models),      cmocka_unit_test(test_programs),        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_permutes),    cmocka_unit_test(test_layers),          cmocka_unit_test(test_optimizers),
+        cmocka_unit_test(test_blocks),      cmocka_unit_test(test_models),          cmocka_unit_test(test_programs),
+        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -394,14 +394,19 @@ static void test_gradients_of(void **state)
                 {"mlp", "result[1]", "result[1] is none"},
                 {"mlp", "loss", "loss is none"},
                 {"buffers", "", "there is none"}};
+    static char text[1 << 18];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         clv_import *program = must_read(rows[i].program);
         clv_graph *graph = must_graph("");
         clv_error err = {0};
         const clv_import_options how = {.size = sizeof how, .gradients_of = rows[i].of};
+        clv_output(graph, "own", clv_state(graph, "own", CLV_F32, 0, NULL, NULL, (clv_init){CLV_INIT_ZEROS, 0}), NULL);
         clv_status status = clv_import_stablehlo(graph, program, &how, &err);
         if (rows[i].fault ? status != CLV_EINVAL || !strstr(err.message, rows[i].fault) : status != CLV_OK)
             fail_msg("%s of %s: %s", rows[i].of, rows[i].program, err.message);
+        clv_graph_print(text, sizeof text, graph);
+        assert_null(strstr(text, "grad.own")); /* what the graph had before is no parameter of the program */
+        assert_true(rows[i].fault || strstr(text, "grad."));
         clv_graph_free(graph);
         clv_import_free(program);
     }

@@ -692,26 +692,29 @@ static clv_status find_loss(const char **out, const clv_import *p, const char *n
                     n > 1 ? " is not the only one" : "");
 }
 
-/* Outputs "grad.NAME" of the loss, of each parameter. */
-static clv_status add_gradients(clv_graph *graph, const clv_import *p, const char *name, clv_error *err)
+/* Outputs "grad.NAME" of the loss, of each parameter: those of the program, which begin behind `others` parameters and
+ * `outputs` outputs of the graph. */
+static clv_status add_gradients(clv_graph *graph, const clv_import *p, int others, int outputs, const char *name,
+                                clv_error *err)
 {
-    int n = clv_graph_parameters(graph, NULL, 0);
+    const int all = clv_graph_parameters(graph, NULL, 0), n = all - others;
     const char *result;
     clv_value loss = CLV_NONE;
     CLV_TRY(find_loss(&result, p, name, err));
     if (n == 0)
         return clv_fail(err, CLV_EINVAL, "%s: gradients are of parameters; the program has none", p->module->file);
-    CLV_FREED clv_value *parameters = calloc((size_t)n, sizeof *parameters);
+    CLV_FREED clv_value *parameters = calloc((size_t)all, sizeof *parameters);
     CLV_FREED clv_value *gradients = calloc((size_t)n, sizeof *gradients);
     if (!parameters || !gradients)
         return clv_fail_memory(err, "gradients", (size_t)n * sizeof *gradients);
-    for (int i = 0; i < graph->n_outputs; i++)
+    for (int i = outputs; i < graph->n_outputs; i++)
         if (strcmp(graph->outputs[i].name, result) == 0)
             loss = (clv_value){graph->outputs[i].value};
-    clv_graph_parameters(graph, parameters, n);
-    clv_gradients(graph, clv_reshape(graph, loss, 0, NULL), CLV_NONE, parameters, n, gradients);
+    clv_graph_parameters(graph, parameters, all);
+    const clv_value *own = parameters + others;
+    clv_gradients(graph, clv_reshape(graph, loss, 0, NULL), CLV_NONE, own, n, gradients);
     for (int i = 0; i < n; i++) {
-        const char *output = clv_arena_format(graph->arena, "grad.%s", clv_value_name(graph, parameters[i]));
+        const char *output = clv_arena_format(graph->arena, "grad.%s", clv_value_name(graph, own[i]));
         if (!output)
             return clv_fail_memory(err, "gradients", 0);
         clv_output(graph, output, gradients[i], NULL);
@@ -777,9 +780,12 @@ clv_status clv_import_stablehlo(clv_graph *graph, clv_import *program, const clv
     if (!table || !states)
         return clv_fail_memory(err, "values", values * sizeof *table);
     CLV_TRY(clv_graph_new(&im.graph, clv_graph_mesh(graph), err));
+    const int others = clv_graph_parameters(graph, NULL, 0), outputs = graph->n_outputs;
     clv_status status = build_program(&im, err);
     if (status == CLV_OK)
         status = add_patterns(graph, &im, !how.no_patterns, err);
     clv_graph_free(im.graph);
-    return status == CLV_OK && how.gradients_of ? add_gradients(graph, program, how.gradients_of, err) : status;
+    if (status == CLV_OK && how.gradients_of)
+        status = add_gradients(graph, program, others, outputs, how.gradients_of, err);
+    return status;
 }

@@ -32,8 +32,7 @@ static void set_dim(clv_graph *graph, clv_layout *layout, int d, const clv_subax
         clv_layout_set_dim(layout, &graph->mesh, d, axes, n, n > 0 ? alignment : 1, &graph->error);
 }
 
-/* Keeps the axes that split dimension d, and changes the alignment that they keep together. */
-static void set_alignment(clv_graph *graph, clv_layout *layout, int d, int64_t alignment)
+void clv_nn_align_dim(clv_graph *graph, clv_layout *layout, int d, int64_t alignment)
 {
     const clv_subaxis *axes;
     clv_subaxis copy[CLV_MAX_SUBAXES];
@@ -49,7 +48,7 @@ static void align_ffn_to_quant_blocks(clv_graph *graph, clv_layout *layout, cons
         return;
     for (int d = 0; names && d < layout->rank; d++)
         if (clv_logical_axis_equal(names[d], CLV_MLP) && layout->alignment[d] == 1) {
-            set_alignment(graph, layout, d, CLV_QUANT_BLOCK);
+            clv_nn_align_dim(graph, layout, d, CLV_QUANT_BLOCK);
         }
 }
 
@@ -117,7 +116,7 @@ clv_layout clv_residual_layout(clv_graph *graph, const clv_axis_rules *rules, in
 
 void clv_nn_shard_query_heads(clv_graph *graph, clv_layout *layout, int d, int64_t heads, int64_t kv_heads)
 {
-    set_alignment(graph, layout, d, clv_layout_block_count(layout, d) <= kv_heads ? heads / kv_heads : 1);
+    clv_nn_align_dim(graph, layout, d, clv_layout_block_count(layout, d) <= kv_heads ? heads / kv_heads : 1);
 }
 
 void clv_nn_shard_kv_heads(clv_graph *graph, clv_layout *layout, int d, int64_t heads, int64_t kv_heads)

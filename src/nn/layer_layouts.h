@@ -21,6 +21,9 @@ typedef struct clv_nn_shape {
 void clv_nn_append_dim(clv_graph *graph, clv_nn_shape *to, int64_t extent, clv_logical_axis name,
                        const clv_layout *from, int d, int64_t divisor);
 
+/* Splits dimension d by the same axes, at multiples of `alignment` elements. */
+void clv_nn_align_dim(clv_graph *graph, clv_layout *layout, int d, int64_t alignment);
+
 /* Returns the layout of an activation: `rows` leading dimensions [batch, ..., seq] (a single one is both), then n
  * dimensions with these names. */
 clv_layout clv_nn_activation_layout(clv_graph *graph, const clv_axis_rules *rules, int rows, int n,

@@ -15,6 +15,7 @@
 #include "nn/router_losses.h"
 #include "nn/stored_weight.h"
 #include "ops/builtin_ops.h"
+#include "tensor/quant_block.h"
 
 /* x times a small weight [M, n] that no axis of tensor parallelism splits; rows as between layers. */
 static clv_value small_product(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_value weight,
@@ -118,12 +119,14 @@ static clv_value routed(clv_graph *graph, clv_value x, const clv_axis_rules *rul
     const int64_t up_shape[] = {o->experts, width, 2, o->ffn}, down_shape[] = {o->experts, o->ffn, width};
     clv_value weights = CLV_NONE, ids = CLV_NONE;
     route(graph, x, rules, o, &weights, &ids);
-    /* both weights in blocks, or none */
-    const bool quantized = clv_nn_is_weight_quantized(graph, width) && clv_nn_is_weight_quantized(graph, o->ffn) &&
-                           graph->quant->ffn_split_at_blocks;
+    /* both weights in blocks, which split alike, or none */
+    const bool quantized = clv_nn_is_weight_quantized(graph, width) && clv_nn_is_weight_quantized(graph, o->ffn);
+    clv_layout up_layout = clv_named_layout(graph, rules, 4, up_names);
+    if (quantized)
+        clv_nn_align_dim(graph, &up_layout, 3, CLV_QUANT_BLOCK);
     const clv_stored_weight up = experts_weight(
         graph, rules, quantized,
-        &(clv_weight_spec){"experts.gate_up.weight", type.dtype, 4, 1, up_shape, up_names, NULL, o->init, 1});
+        &(clv_weight_spec){"experts.gate_up.weight", type.dtype, 4, 1, up_shape, up_names, &up_layout, o->init, 1});
     const clv_stored_weight down = experts_weight(
         graph, rules, quantized,
         &(clv_weight_spec){"experts.down.weight", type.dtype, 3, 1, down_shape, down_names, NULL, o->output_init, 1});

@@ -367,7 +367,8 @@ def rope_forms():
 
 @program
 def rope_like():
-    """A wrong sign, a factor, cosines of another pair, another dimension, elements of another tensor: not rope."""
+    """A wrong sign, a factor, cosines of another pair, another dimension, elements of another tensor, sines of another
+    shape, products of 16 bits: not rope."""
     def loss(x, y, positions):
         cos, sin = rope_tables(x, positions)
         a, b = split_halves(x)
@@ -377,7 +378,12 @@ def rope_like():
         flipped = jnp.concatenate([a * cos - b * sin, b * cos[..., ::-1] + a * sin], -1)
         dimension = jnp.concatenate([a * cos - b * sin, b * cos + a * sin], 2)
         tensor = jnp.concatenate([a * cos - b * sin, other * cos + a * sin], -1)
-        return sum((jnp.sin(z) * w).sum() for z, w in zip((sign, factor, flipped, dimension, tensor), (1, 2, 3, 4, 5)))
+        of_heads = sin * jnp.arange(1.0, H + 1)[:, None]
+        shapes = jnp.concatenate([a * cos - b * of_heads, b * cos + a * of_heads], -1)
+        products = [(u * v).astype(jnp.bfloat16).astype(x.dtype) for u, v in ((a, cos), (b, sin), (b, cos), (a, sin))]
+        rounded = jnp.concatenate([products[0] - products[1], products[2] + products[3]], -1)
+        found = (sign, factor, flipped, dimension, tensor, shapes, rounded)
+        return sum((jnp.sin(z) * w).sum() for w, z in enumerate(found, 1))
 
     p = weights(x=(B, S, H, 8), y=(B, S, H, 8))
     positions = jnp.asarray(np.arange(2 * S).reshape(B, S), jnp.int32)
@@ -414,11 +420,13 @@ def padding_attention():
 
 @program
 def padding_like():
-    """Segments of packed documents, a mask of heads, padding in a window, two hidden numbers, one too small."""
+    """Segments of packed documents, a mask of heads, padding in a window, two hidden numbers, one too small, a scale
+    between masks, zeros of queries by the mask of keys."""
     p, keys = attention_inputs()
 
     def loss(p, keys, segments, heads):
         qkv, causal = (p["q"], p["k"], p["v"]), jnp.tril(jnp.ones((S, S), bool))
+        some = keys | (jnp.arange(S) < 2)
         packed = masked_attention(*qkv, (segments[:, :, None] == segments[:, None])[:, None] & causal)
         of_heads = masked_attention(*qkv, heads[None, :, None])
         window = masked_attention(*qkv, keys[:, None, None] & causal & ~jnp.tril(jnp.ones((S, S), bool), -3))
@@ -426,7 +434,14 @@ def padding_like():
         scores = jnp.einsum("bqhd,bkhd->bhqk", p["q"], p["k"])
         scores = jnp.where(causal, jnp.where(keys[:, None, None], scores, -1e10), -1e30)
         two = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), p["v"])
-        return sum((jnp.sin(y) * w).sum() for y, w in zip((packed, of_heads, window, small, two), (1, 2, 3, 4, 5)))
+        scores = jnp.einsum("bqhd,bkhd->bhqk", p["q"], p["k"])
+        scores = jnp.where(causal, jnp.where(keys[:, None, None], scores, -1e10) / 2, -1e10)
+        between = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), p["v"])
+        scores = jnp.where(some[:, None, None], jnp.einsum("bqhd,bkhd->bhqk", p["q"], p["k"]), -jnp.inf)
+        scores = jnp.where(some[:, None, :, None], jax.nn.softmax(scores), 0)
+        queries = jnp.einsum("bhqk,bkhd->bqhd", scores, p["v"])
+        found = (packed, of_heads, window, small, two, between, queries)
+        return sum((jnp.sin(y) * w).sum() for w, y in enumerate(found, 1))
 
     segments = jnp.asarray([[0, 0, 0, 1, 1, 1], [0, 1, 1, 2, 2, 2], [0, 0, 0, 0, 0, 0]], jnp.int32)
     heads = jnp.asarray(np.arange(H * S).reshape(H, S) % 3 > 0)

@@ -67,13 +67,18 @@ static void constraint(exporter *ex, const exported *in, exported *out)
     out[0] = export_constrained(ex, in[0], clv_op_constraint_of(ex->op));
 }
 
-/* The layout that splits the permuted dimension into single elements: what the result is constrained to. */
-static const clv_layout *split_of(const exporter *ex, int dim, int64_t n)
+/* The layout that splits the permuted dimension into single elements: what the result is constrained to. NULL: it does
+ * not, or splits another dimension into unequal parts. */
+static const clv_layout *split_of(const exporter *ex, int dim, const clv_type *type)
 {
+    const int64_t n = type->shape[dim];
     const clv_layout *layout = NULL;
     for (int i = ex->op->id + 1; !layout && i < ex->graph->n_ops; i++)
         if (ex->graph->ops[i].n_in == 1 && ex->graph->ops[i].in[0] == ex->op->out[0])
             layout = clv_op_constraint_of(&ex->graph->ops[i]);
+    for (int d = 0; layout && d < type->rank; d++)
+        if (type->shape[d] % clv_layout_block_count(layout, d) != 0)
+            return NULL;
     return layout && clv_layout_block_count(layout, dim) == n && n > 1 ? layout : NULL;
 }
 
@@ -88,9 +93,9 @@ static void put_pairs(exporter *ex, const clv_layout *layout, int dim, const int
         (void)clv_mesh_group(members, mesh, axes, n_axes, r);
         for (int i = 0; i < n; i++)
             if (members[i] == r && sources[i] >= 0)
-                fprintf(ex->to, "%s[%lld, %lld]", pairs++ ? ", " : "", (long long)members[sources[i]], (long long)r);
+                fprintf(ex->to, "%s[%lld, %lld]", pairs++ ? ", " : "[", (long long)members[sources[i]], (long long)r);
     }
-    fprintf(ex->to, "]> : tensor<%lldx2xi64>", (long long)pairs);
+    fprintf(ex->to, "%s> : tensor<%lldx2xi64>", pairs ? "]" : "", (long long)pairs);
 }
 
 /* A collective_permute where devices have single elements, else slices. */
@@ -98,7 +103,7 @@ static void permute(exporter *ex, const exported *in, exported *out)
 {
     const clv_permute_attrs *a = ex->op->attrs;
     const int n = (int)in[0].type.shape[a->dim];
-    const clv_layout *layout = split_of(ex, a->dim, n);
+    const clv_layout *layout = split_of(ex, a->dim, &in[0].type);
     const clv_mesh *mesh = &ex->graph->mesh;
     int sources[CLV_PERMUTE_MOST];
     (void)clv_permute_sources(sources, n, a->from);
@@ -126,7 +131,7 @@ static void permute(exporter *ex, const exported *in, exported *out)
         ex->to,
         "} (%%a: %s) {\n"
         "      %%b = \"stablehlo.collective_permute\"(%%a) <{channel_handle = #stablehlo.channel_handle<handle = %d, "
-        "type = 1>, source_target_pairs = dense<[",
+        "type = 1>, source_target_pairs = dense<",
         local.text, id);
     put_pairs(ex, layout, a->dim, sources);
     fprintf(ex->to, "}> : (%s) -> %s loc(\"%s\")\n      sdy.return %%b : %s\n    } : (%s) -> %s\n", local.text,

@@ -184,8 +184,7 @@ static const clv_op *find_scores(const rewriter *rw, found *f, rewrite *parts, i
         value = strip(rw, value);
         const clv_op *op = rewriter_op(rw, value);
         rewriter_part(parts, value);
-        clv_type t = rewriter_type(rw, value);
-        if (attention_mask_read(&f->mask, rw, op, &t, at->at, at->n))
+        if (attention_mask_read(&f->mask, rw, op, at->at, at->n, f->scale))
             value = op->in[1];
         else if (rewriter_is(op, &clv_op_transpose)) {
             follow_transpose(rw, op, at, true);
@@ -254,21 +253,21 @@ static bool padding_fits(const found *f)
 {
     int batch, heads;
     find_shared(f, &batch, &heads);
-    return !f->mask.padding ||
-           ((f->mask.padding_dims[0] < 0 || f->mask.padding_dims[0] == batch) && f->mask.window == 0);
+    return !f->mask.all.padding ||
+           ((f->mask.all.padding_dims[0] < 0 || f->mask.all.padding_dims[0] == batch) && f->mask.all.window == 0);
 }
 
 /* The product of a softmax and v. */
 static bool find_forward(const rewriter *rw, found *f, rewrite *parts, const clv_op *op, int at)
 {
     side a, b;
-    int p = strip(rw, op->in[at]), zeros = 0;
+    int p = strip(rw, op->in[at]);
     double number;
     const int weights = p;
-    const clv_op *softmax = rewriter_op(rw, p);
+    const clv_op *softmax = rewriter_op(rw, p), *zeros = NULL;
     if (rewriter_is(softmax, &clv_op_where) && rewriter_number(rw, softmax->in[2], &number) && number == 0) {
         rewriter_part(parts, p);
-        zeros = softmax->in[0];
+        zeros = softmax;
         p = strip(rw, softmax->in[1]);
         softmax = rewriter_op(rw, p);
     }
@@ -282,7 +281,8 @@ static bool find_forward(const rewriter *rw, found *f, rewrite *parts, const clv
     const clv_op *scores = find_scores(rw, f, parts, softmax->in[0], &in_scores);
     if (!scores || !read_product(rw, scores, 2, &in_scores, &a, &b) || !find_dims(f, &a, &b))
         return false;
-    if (zeros && (f->mask.n != 1 || !isinf(f->mask.hidden) || attention_mask_find(rw, &f->mask, zeros) < 0))
+    if (zeros &&
+        (f->mask.n != 1 || !isinf(f->mask.hidden) || attention_mask_find(rw, &f->mask, zeros, in_p.at, in_p.n) < 0))
         return false; /* rows that see no key are 0, as PyTorch has it */
     clv_type q = rewriter_type(rw, f->q.value);
     for (int d = 0, i = 0; d < q.rank; d++)
@@ -296,7 +296,7 @@ static bool find_forward(const rewriter *rw, found *f, rewrite *parts, const clv
     clv_dtype inside = dtype == CLV_F64 ? CLV_F64 : CLV_F32;
     bool square = f->size[f->scores_dims - 1] == f->size[f->scores_dims - 2];
     return bits(&f->v) == f->keys && bits(&f->out) == f->queries && same_size(rw, f, &f->v) &&
-           same_size(rw, f, &f->out) && rewriter_type(rw, p).dtype == inside && (!f->mask.causal || square) &&
+           same_size(rw, f, &f->out) && rewriter_type(rw, p).dtype == inside && (!f->mask.all.causal || square) &&
            f->size[HEAD_DIM] <= 512 && padding_fits(f);
 }
 
@@ -449,7 +449,7 @@ static bool find_dq_dk(const rewriter *rw, const found *f, gradient *g, rewrite 
     for (int step = 0; (n = readers_of(rw, value, readers, 3)) == 1 && step < 16; step++) {
         rewriter_part(parts, value);
         if (rewriter_is(readers[0], &clv_op_where) && rewriter_number(rw, readers[0]->in[2], &zero) && zero == 0 &&
-            (which = attention_mask_find(rw, &f->mask, readers[0]->in[0])) >= 0 && !(masked >> which & 1))
+            (which = attention_mask_find(rw, &f->mask, readers[0], in_ds.at, in_ds.n)) >= 0 && !(masked >> which & 1))
             masked |= 1 << which;
         else if (is_scaled(rw, readers[0], &factor, &x))
             scale *= factor;
@@ -582,8 +582,8 @@ static clv_value build(rewriter *rw, const found *f, int k_before, int v_before)
     clv_value v = v_before ? (clv_value){v_before} : to_op(rw, f, &f->v, true);
     const clv_attention_options options = {
         .size = sizeof options,
-        .causal = f->mask.causal,
-        .window = f->mask.window,
+        .causal = f->mask.all.causal,
+        .window = f->mask.all.window,
         .mask = attention_mask_padding(rw, &f->mask, size_of(f, order[0]), size_of(f, order[1])),
         .scale = f->scale};
     return clv_attention(rw->graph, q, join(rw, k, v), &options);

@@ -43,7 +43,7 @@ static bool is_causal(int64_t *window, const rewriter *rw, int condition, const 
 }
 
 /* Whether a condition depends on the key, and perhaps on one dimension before heads, alone: padding. */
-static bool is_padding(attention_mask *m, const rewriter *rw, int condition, const dims_from_behind *behind)
+static bool is_padding(attention_condition *m, const rewriter *rw, int condition, const dims_from_behind *behind)
 {
     const int value = rewriter_at(rw, condition);
     int dims[2] = {-1, -1};
@@ -97,7 +97,7 @@ static dims_from_behind before_transpose(const dims_from_behind *behind, const c
 }
 
 /* Reads a condition: causal, padding, or both. */
-static bool read_mask(attention_mask *m, const rewriter *rw, int condition, const dims_from_behind *behind,
+static bool read_mask(attention_condition *m, const rewriter *rw, int condition, const dims_from_behind *behind,
                       int64_t keys, int depth)
 {
     const clv_op *op = rewriter_op(rw, condition);
@@ -125,26 +125,48 @@ static bool read_mask(attention_mask *m, const rewriter *rw, int condition, cons
     return is_padding(m, rw, condition, behind);
 }
 
-bool attention_mask_read(attention_mask *m, const rewriter *rw, const clv_op *op, const clv_type *t, const int *at,
-                         int n)
+/* The condition of a choice, with a dimension of the scores at each of these places among the op's that are not 1. */
+static bool read_condition(attention_condition *out, const rewriter *rw, const clv_op *op, const int *at, int n)
+{
+    const clv_type t = rewriter_type(rw, op->out[0]);
+    const dims_from_behind behind = count_from_behind(&t, at, n);
+    *out = (attention_condition){0};
+    return behind.n >= 2 && read_mask(out, rw, op->in[0], &behind, t.shape[t.rank - 1 - behind.at[behind.n - 1]], 0);
+}
+
+bool attention_mask_read(attention_mask *m, const rewriter *rw, const clv_op *op, const int *at, int n, double scale)
 {
     double hidden;
-    const dims_from_behind behind = count_from_behind(t, at, n);
-    const int64_t keys = behind.n >= 2 ? t->shape[t->rank - 1 - behind.at[behind.n - 1]] : 0;
-    if (!rewriter_is(op, &clv_op_where) || m->n == ATTENTION_MASKS || behind.n < 2 ||
-        !rewriter_number(rw, op->in[2], &hidden) || hidden > -1e9 || (m->n && hidden != m->hidden) ||
-        !read_mask(m, rw, op->in[0], &behind, keys, 0))
+    attention_condition c;
+    if (!rewriter_is(op, &clv_op_where) || m->n == ATTENTION_MASKS || !rewriter_number(rw, op->in[2], &hidden) ||
+        (hidden *= scale) > -1e9 || (m->n && hidden != m->hidden) || !read_condition(&c, rw, op, at, n) ||
+        (c.causal && m->all.causal) || (c.padding && m->all.padding))
         return false;
     m->hidden = hidden;
-    m->conditions[m->n++] = op->in[0];
+    m->conditions[m->n++] = c;
+    if (c.causal) {
+        m->all.causal = true;
+        m->all.window = c.window;
+    }
+    if (c.padding) {
+        m->all.padding = c.padding;
+        memcpy(m->all.padding_dims, c.padding_dims, sizeof c.padding_dims);
+    }
     return true;
 }
 
-int attention_mask_find(const rewriter *rw, const attention_mask *m, int condition)
+int attention_mask_find(const rewriter *rw, const attention_mask *m, const clv_op *op, const int *at, int n)
 {
-    for (int i = 0; i < m->n; i++)
-        if (rewriter_same(rw, m->conditions[i], condition))
+    attention_condition c;
+    if (!read_condition(&c, rw, op, at, n))
+        return -1;
+    for (int i = 0; i < m->n; i++) {
+        const attention_condition *have = &m->conditions[i];
+        if (c.causal == have->causal && c.window == have->window && !c.padding == !have->padding &&
+            memcmp(c.padding_dims, have->padding_dims, sizeof c.padding_dims) == 0 &&
+            (!c.padding || rewriter_identical(rw, c.padding, have->padding)))
             return i;
+    }
     return -1;
 }
 
@@ -152,23 +174,24 @@ int attention_mask_find(const rewriter *rw, const attention_mask *m, int conditi
 
 clv_value attention_mask_padding(rewriter *rw, const attention_mask *m, int64_t batch, int64_t keys)
 {
-    if (!m->padding)
+    if (!m->all.padding)
         return CLV_NONE;
-    clv_value mask =
-        clv_reshape(rw->graph, (clv_value){m->padding}, 2, (int64_t[]){m->padding_dims[0] < 0 ? 1 : batch, keys});
-    return m->padding_dims[0] < 0 && batch > 1 ? clv_broadcast(rw->graph, mask, (int64_t[]){batch, keys}) : mask;
+    clv_value mask = clv_reshape(rw->graph, (clv_value){m->all.padding}, 2,
+                                 (int64_t[]){m->all.padding_dims[0] < 0 ? 1 : batch, keys});
+    return m->all.padding_dims[0] < 0 && batch > 1 ? clv_broadcast(rw->graph, mask, (int64_t[]){batch, keys}) : mask;
 }
 
 clv_value attention_mask_rows(rewriter *rw, const attention_mask *m, int64_t batch, int64_t keys)
 {
-    if (!m->padding || isinf(m->hidden))
+    if (!m->all.padding || isinf(m->hidden))
         return CLV_NONE;
     clv_graph *g = rw->graph;
     clv_value mask = clv_cast(g, attention_mask_padding(rw, m, batch, keys), CLV_U8);
-    clv_value seen =
-        m->causal ? clv_cumulative(g, CLV_FOLD_MAX, mask, 1, false) : clv_fold(g, CLV_FOLD_MAX, mask, (int[]){1}, 1);
+    clv_value seen = m->all.causal ? clv_cumulative(g, CLV_FOLD_MAX, mask, 1, false)
+                                   : clv_fold(g, CLV_FOLD_MAX, mask, (int[]){1}, 1);
     const clv_type t = clv_graph_type(g, seen);
-    return clv_reshape(g, clv_cast(g, seen, CLV_BOOL), 4, (int64_t[]){t.shape[0], m->causal ? t.shape[1] : 1, 1, 1});
+    return clv_reshape(g, clv_cast(g, seen, CLV_BOOL), 4,
+                       (int64_t[]){t.shape[0], m->all.causal ? t.shape[1] : 1, 1, 1});
 }
 
 clv_value attention_mask_means(rewriter *rw, clv_value seen, clv_value out, clv_value v)

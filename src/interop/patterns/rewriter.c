@@ -159,6 +159,29 @@ bool rewriter_same(const rewriter *rw, int a, int b)
     return same_within(rw, a, b, 6);
 }
 
+static bool identical_within(const rewriter *rw, int a, int b, int *steps)
+{
+    a = rewriter_at(rw, a);
+    b = rewriter_at(rw, b);
+    const clv_op *x = rewriter_op(rw, a), *y = rewriter_op(rw, b);
+    const clv_type t = rewriter_type(rw, a), u = rewriter_type(rw, b);
+    if (a == b)
+        return true;
+    if ((*steps)-- == 0 || !x || !y || x->def != y->def || x->n_in != y->n_in || x->n_out != 1 ||
+        !clv_type_equal(&t, &u) || (x->def->attrs_size && memcmp(x->attrs, y->attrs, x->def->attrs_size) != 0))
+        return false;
+    for (int i = 0; i < x->n_in; i++)
+        if (!identical_within(rw, x->in[i], y->in[i], steps))
+            return false;
+    return true;
+}
+
+bool rewriter_identical(const rewriter *rw, int a, int b)
+{
+    int steps = 256;
+    return identical_within(rw, a, b, &steps);
+}
+
 int rewriter_readers(const rewriter *rw, int value, const clv_op **out, int room)
 {
     int n = 0;

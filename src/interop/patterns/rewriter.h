@@ -69,8 +69,10 @@ bool rewriter_same_but_ones(const clv_type *a, const clv_type *b);
 /* The same without reshapes that add, drop or move dimensions of 1, repetitions, reductions of dimensions of 1, and
  * sums with 0. */
 int rewriter_strip(const rewriter *rw, int value);
-/* Whether two values are the same, or are made by equal ops of the same values. */
+/* Whether two values are the same, or are made by equal ops of the same values, but for what rewriter_strip strips. */
 bool rewriter_same(const rewriter *rw, int a, int b);
+/* The same with nothing stripped: a repetition says which element is where. */
+bool rewriter_identical(const rewriter *rw, int a, int b);
 /* Whether it is one number, repeated. */
 bool rewriter_number(const rewriter *rw, int value, double *number);
 /* Ops that read the value or what stands for it, at most `room` of them; their number. */

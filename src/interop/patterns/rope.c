@@ -11,7 +11,7 @@
 #include "interop/patterns/rewriter.h"
 #include "kernels/cpu/rope_kernel.h"
 
-enum { MOST_DEPTH = 24, MOST_CANDIDATES = 16, TERMS = 2 };
+enum { MOST_DEPTH = 24, MOST_STEPS = 4096, MOST_CANDIDATES = 16, TERMS = 2 };
 
 /* sign * x[at] * table[table_at], of which `behind` dimensions are those behind the rows; table 0: none yet. */
 typedef struct term {
@@ -31,6 +31,7 @@ typedef struct reader {
     int rows;    /* number of dimensions before the last D */
     int64_t dim; /* D */
     int x;
+    int steps; /* of the read of an element: sums of sums of the same values double them */
 } reader;
 
 static int64_t trailing(const clv_type *t, int rows)
@@ -68,9 +69,9 @@ static int64_t element_at(const clv_type *t, int rows, const int64_t *index)
     return at;
 }
 
-static bool read_sum(sum *out, const reader *r, int value, int64_t at, int depth);
+static bool read_sum(sum *out, reader *r, int value, int64_t at, int depth);
 
-static bool read_both(sum *out, const reader *r, const clv_op *op, int64_t at, int sign, int depth)
+static bool read_both(sum *out, reader *r, const clv_op *op, int64_t at, int sign, int depth)
 {
     sum b;
     const clv_type to = rewriter_type(r->rw, op->out[0]);
@@ -101,7 +102,7 @@ static bool is_table(const rewriter *rw, int value, int64_t elems)
 }
 
 /* x times a table: which of the operands is the table is found out. */
-static bool read_product(sum *out, const reader *r, const clv_op *op, int64_t at, int depth)
+static bool read_product(sum *out, reader *r, const clv_op *op, int64_t at, int depth)
 {
     const clv_type to = rewriter_type(r->rw, op->out[0]);
     for (int i = 0; i < 2; i++) {
@@ -125,7 +126,7 @@ static bool read_product(sum *out, const reader *r, const clv_op *op, int64_t at
 }
 
 /* An element of a slice, a pad or a concatenation along dimensions behind the rows, and a reshape of these. */
-static bool read_moved(sum *out, const reader *r, const clv_op *op, int64_t at, int depth)
+static bool read_moved(sum *out, reader *r, const clv_op *op, int64_t at, int depth)
 {
     const clv_type to = rewriter_type(r->rw, op->out[0]);
     int64_t index[CLV_MAX_RANK] = {0};
@@ -157,7 +158,14 @@ static bool read_moved(sum *out, const reader *r, const clv_op *op, int64_t at, 
     return has_rows(r, &from) && read_sum(out, r, op->in[in], element_at(&from, r->rows, index), depth);
 }
 
-static bool read_op(sum *out, const reader *r, const clv_op *op, int64_t at, int depth)
+/* Whether values of the root's dtype keep what they are in this one. */
+static bool keeps(const reader *r, clv_dtype dtype)
+{
+    return clv_dtype_is_float(dtype) &&
+           (dtype == r->root.dtype || clv_dtype_size(dtype) > clv_dtype_size(r->root.dtype));
+}
+
+static bool read_op(sum *out, reader *r, const clv_op *op, int64_t at, int depth)
 {
     const bool combines = rewriter_is(op, &clv_op_combine), maps = rewriter_is(op, &clv_op_map);
     const int64_t kind = combines || maps ? rewriter_int(op, "op", 0) : 0;
@@ -174,14 +182,15 @@ static bool read_op(sum *out, const reader *r, const clv_op *op, int64_t at, int
         return true;
     }
     if (rewriter_is(op, &clv_op_cast))
-        return clv_dtype_is_float(rewriter_type(r->rw, op->in[0]).dtype) && read_sum(out, r, op->in[0], at, depth);
+        return keeps(r, rewriter_type(r->rw, op->in[0]).dtype) && keeps(r, rewriter_type(r->rw, op->out[0]).dtype) &&
+               read_sum(out, r, op->in[0], at, depth);
     return (rewriter_is(op, &clv_op_reshape) || rewriter_is(op, &clv_op_slice) || rewriter_is(op, &clv_op_pad) ||
             rewriter_is(op, &clv_op_concat)) &&
            read_moved(out, r, op, at, depth);
 }
 
 /* Element `at` of each row of a value, as a sum of elements of x. */
-static bool read_sum(sum *out, const reader *r, int value, int64_t at, int depth)
+static bool read_sum(sum *out, reader *r, int value, int64_t at, int depth)
 {
     const clv_type type = rewriter_type(r->rw, value);
     double number;
@@ -189,7 +198,7 @@ static bool read_sum(sum *out, const reader *r, int value, int64_t at, int depth
     *out = (sum){0};
     if (rewriter_number(r->rw, value, &number))
         return number == 0;
-    if (depth == MOST_DEPTH || !has_rows(r, &type))
+    if (depth == MOST_DEPTH || r->steps++ >= MOST_STEPS || !has_rows(r, &type))
         return false;
     if (value == r->x) {
         *out = (sum){1, {{.sign = 1, .at = at}}};
@@ -202,25 +211,6 @@ static bool read_sum(sum *out, const reader *r, int value, int64_t at, int depth
 }
 
 /* ---- tables ---- */
-
-/* Whether two values are made by equal ops of the same values. rewriter_same looks through repetitions, which here say
- * which element is where. */
-static bool same_table(const rewriter *rw, int a, int b, int depth)
-{
-    a = rewriter_at(rw, a);
-    b = rewriter_at(rw, b);
-    const clv_op *x = rewriter_op(rw, a), *y = rewriter_op(rw, b);
-    const clv_type t = rewriter_type(rw, a), u = rewriter_type(rw, b);
-    if (a == b)
-        return true;
-    if (depth == MOST_DEPTH || !x || !y || x->def != y->def || x->n_in != y->n_in || x->n_out != 1 ||
-        !clv_type_equal(&t, &u) || (x->def->attrs_size && memcmp(x->attrs, y->attrs, x->def->attrs_size) != 0))
-        return false;
-    for (int i = 0; i < x->n_in; i++)
-        if (!same_table(rw, x->in[i], y->in[i], depth + 1))
-            return false;
-    return true;
-}
 
 /* A table before it is repeated along rows. */
 static int before_rows(const reader *r, const term *by)
@@ -236,23 +226,25 @@ static int before_rows(const reader *r, const term *by)
     return value;
 }
 
-/* As the op has it: [rows..., D] or [rows..., D/2]. */
+/* As the op has it: [rows..., D] or [rows..., D/2]; of rank -1 if it has more rows. */
+static clv_type table_type(const reader *r, const term *by)
+{
+    clv_type t = rewriter_type(r->rw, before_rows(r, by)), out = {.rank = -1};
+    const int rows = t.rank - by->behind, missing = r->rows - rows;
+    if (missing < 0)
+        return out;
+    out = (clv_type){.dtype = t.dtype, .rank = r->rows + 1};
+    for (int d = 0; d < r->rows; d++)
+        out.shape[d] = d < missing ? 1 : t.shape[d - missing];
+    out.shape[r->rows] = trailing(&t, rows);
+    return out;
+}
+
 static clv_value table_of(rewriter *rw, const reader *r, const term *by)
 {
     const clv_value table = {before_rows(r, by)};
-    const clv_type t = rewriter_type(rw, table.id);
-    const int rows = t.rank - by->behind, missing = r->rows - rows;
-    int64_t shape[CLV_MAX_RANK];
-    for (int d = 0; d < r->rows; d++)
-        shape[d] = d < missing ? 1 : t.shape[d - missing];
-    shape[r->rows] = trailing(&t, rows);
-    return missing == 0 && by->behind == 1 ? table : clv_reshape(rw->graph, table, r->rows + 1, shape);
-}
-
-static int64_t width_of(const reader *r, const term *by)
-{
-    const clv_type t = rewriter_type(r->rw, by->table);
-    return t.rank - by->behind > r->rows ? 0 : trailing(&t, t.rank - by->behind);
+    const clv_type have = rewriter_type(rw, table.id), want = table_type(r, by);
+    return clv_type_equal(&have, &want) ? table : clv_reshape(rw->graph, table, want.rank, want.shape);
 }
 
 /* ---- what the sums are ---- */
@@ -271,17 +263,20 @@ static bool first_fits(rotation *out, const reader *r, const sum *s)
         return false;
     const bool in_order = s->terms[0].at == 0;
     const term *own = &s->terms[!in_order], *other = &s->terms[in_order];
+    const clv_type cos = table_type(r, own), sin = table_type(r, other);
+    if (cos.rank < 0 || !clv_type_equal(&cos, &sin))
+        return false;
     *out = (rotation){.interleaved = r->dim > 2 && other->at == 1,
                       .transposed = other->sign == 1,
                       .cos = *own,
                       .sin = *other,
-                      .width = width_of(r, own)};
-    return out->width == width_of(r, other) && (out->width == r->dim || 2 * out->width == r->dim);
+                      .width = cos.shape[r->rows]};
+    return out->width == r->dim || 2 * out->width == r->dim;
 }
 
 static bool same_term(const reader *r, const term *a, const term *b)
 {
-    return a->behind == b->behind && same_table(r->rw, a->table, b->table, 0);
+    return a->behind == b->behind && rewriter_identical(r->rw, a->table, b->table);
 }
 
 /* Whether element e of the root is that of the rotation. */
@@ -304,6 +299,7 @@ static bool read_rotation(rotation *out, reader *r, int root, rewrite *parts)
     sum s;
     for (int64_t e = 0; e < r->dim; e++) {
         r->parts = e < 1 ? parts : NULL;
+        r->steps = 0;
         if (!read_sum(&s, r, root, e, 0) || (e == 0 && !first_fits(out, r, &s)) || !fits(r, out, &s, e))
             return false;
     }

@@ -22,7 +22,7 @@ static int64_t last_in(const clv_model_config *model, const clv_parameter *p)
     size_t n = strlen(p->row->in);
     if (n == 0 || p->row->out[0] == 'E' || p->row->out[0] == '1')
         return 0;
-    if (p->row->by_expert && !(ffn_splits_at_blocks(model) && model->hidden % CLV_QUANT_BLOCK == 0))
+    if (p->row->by_expert && (model->expert_ffn % CLV_QUANT_BLOCK != 0 || model->hidden % CLV_QUANT_BLOCK != 0))
         return 1;
     return clv_model_dims_elems(model, p->row->in + n - 1);
 }
