@@ -20,7 +20,7 @@ typedef struct attention_mask {
 } attention_mask;
 
 /* Whether an op is a choice between scores and one large negative number, times `scale`, by a condition that is causal,
- * of padding, or both; adds that. at[n]: where the scores' dimensions are among those of the op's type that are not 1. */
+ * of padding, or both; adds that. at[n]: where the scores' dimensions are among those of the op's that are not 1. */
 bool attention_mask_read(attention_mask *m, const rewriter *rw, const clv_op *op, const int *at, int n, double scale);
 /* Which of the conditions the one of an op is, a choice whose dimensions are given likewise; -1: none. */
 int attention_mask_find(const rewriter *rw, const attention_mask *m, const clv_op *op, const int *at, int n);
