@@ -280,7 +280,8 @@ static clv_status reserve_ops(rewriter *rw, clv_error *err)
     clv_op *ops = clv_arena_alloc(g->arena, (size_t)room, sizeof *ops);
     if (!ops)
         return clv_fail_memory(err, "patterns", (size_t)room * sizeof *ops);
-    memcpy(ops, g->ops, (size_t)g->n_ops * sizeof *ops);
+    if (g->n_ops > 0)
+        memcpy(ops, g->ops, (size_t)g->n_ops * sizeof *ops);
     g->ops = ops;
     g->op_capacity = room;
     return CLV_OK;
