@@ -415,6 +415,7 @@ static void rotate_gradients(void **state)
                           input(graph, "cos", CLV_F64, DIMS(1, 3, 1, width)),
                           input(graph, "sin", CLV_F64, DIMS(1, 3, 1, width))};
         assert_true(check_gradient(graph, clv_rotate(graph, in[0], in[1], in[2], k / 2), in, 3, NULL, NULL) > 0);
+        clv_graph_free(graph);
     }
     clv_graph *graph = new_graph();
     clv_value x = input(graph, "x", CLV_F32, DIMS(2, 3, 6)), table = input(graph, "table", CLV_F32, DIMS(2, 2, 3));
