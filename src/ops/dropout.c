@@ -43,13 +43,11 @@ static void dropout_rule(const clv_op *op, const clv_type *in, const clv_type *o
 /* Rows in zig-zag order have the masks of their positions. */
 static void drop_runs(const clv_view *x, void *out, const dropout_attrs *attrs, clv_key key)
 {
-    size_t row_bytes = clv_dtype_size(x->dtype);
+    const size_t row_bytes = (size_t)clv_shape_product(x->shape, 2, x->rank) * clv_dtype_size(x->dtype);
     int64_t shape[CLV_MAX_RANK], lo[CLV_MAX_RANK];
     memcpy(shape, x->shape, sizeof shape);
     memcpy(lo, x->lo, sizeof lo);
     shape[0] = 1;
-    for (int d = 2; d < x->rank; d++)
-        row_bytes *= (size_t)x->shape[d];
     for (int64_t b = 0; b < x->shape[0]; b++)
         for (int64_t row = 0; row < x->shape[1]; row += shape[1]) {
             const size_t at = (size_t)(b * x->shape[1] + row) * row_bytes;

@@ -29,14 +29,9 @@ static const clv_attr fields[] = {CLV_FIELD(BOOL, clv_ring_attention_attrs, of.c
                                   CLV_FIELD(INT64, clv_ring_attention_attrs, blocks),
                                   {0}};
 
-static int64_t aligned(int64_t bytes)
+static size_t aligned(int64_t bytes)
 {
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
-static int64_t value_dim_of(const clv_attention_args *a)
-{
-    return a->value_dim ? a->value_dim : a->head_dim;
+    return (size_t)((bytes + ALIGN - 1) / ALIGN * ALIGN);
 }
 
 /* ---- runs ---- */
@@ -57,20 +52,14 @@ static bool next_run(run *out, const clv_attention_attrs *attrs, const clv_view 
     return true;
 }
 
-static clv_attention_view from_row(clv_attention_view view, int64_t row, clv_dtype dtype)
-{
-    view.data = (char *)view.data + (size_t)(row * view.row_stride) * clv_dtype_size(dtype);
-    return view;
-}
-
 /* A call for one run of queries and one of keys; false: none of these sees another. */
 static bool narrow(clv_attention_args *a, const clv_ring_attention_attrs *attrs, const run *q, const run *k)
 {
     if (a->causal && q->position + q->n <= k->position)
         return false;
-    a->q = from_row(a->q, q->row, a->dtype);
-    a->k = from_row(a->k, k->row, a->dtype);
-    a->v = from_row(a->v, k->row, a->dtype);
+    a->q = clv_attention_view_from(a, a->q, q->row);
+    a->k = clv_attention_view_from(a, a->k, k->row);
+    a->v = clv_attention_view_from(a, a->v, k->row);
     a->lse_rows = a->q_rows;
     a->q_rows = q->n;
     a->k_rows = k->n;
@@ -88,7 +77,7 @@ static size_t kernel_workspace(clv_attention_args a, size_t (*of)(const clv_atte
     const size_t all = of(&a);
     a.zigzag = 0;
     a.q_rows = 1;
-    return (size_t)aligned((int64_t)(of(&a) > all ? of(&a) : all));
+    return aligned((int64_t)(of(&a) > all ? of(&a) : all));
 }
 
 /* Begins a sum: with what is there so far, or with `value`. */
@@ -130,7 +119,8 @@ static void average_row(clv_dtype sums, void *row, clv_dtype dtype, const void *
 static void average(const clv_view *sum, const clv_view *lse, const clv_attention_args *a, const partial *of,
                     const run *q, int64_t i)
 {
-    const int64_t h = i % a->heads, row = i / a->heads % q->n, b = i / a->heads / q->n, width = value_dim_of(a);
+    const int64_t h = i % a->heads, row = i / a->heads % q->n, b = i / a->heads / q->n,
+                  width = clv_attention_value_dim(a);
     const int64_t at = (b * a->heads + h) * lse->shape[2] + q->row + row, from = (b * a->heads + h) * q->n + row;
     const double old = clv_dtype_load(lse->dtype, lse->data, at);
     const double added = a->dtype == CLV_F64 ? of->exact_lse[from] : (double)of->lse[from];
@@ -144,32 +134,36 @@ static void average(const clv_view *sum, const clv_view *lse, const clv_attentio
     clv_dtype_store(lse->dtype, lse->data, at, most + log(by + with));
 }
 
-static partial partial_in(void *workspace, const clv_attention_args *a)
+/* Lays out a workspace, behind the kernel's; returns its bytes. */
+static size_t lay_out_partial(partial *out, void *workspace, const clv_attention_args *a)
 {
-    const int64_t rows = a->batch * a->q_rows * a->heads,
-                  out = aligned(rows * value_dim_of(a) * (int64_t)clv_dtype_size(a->dtype));
+    const int64_t rows = a->batch * a->q_rows * a->heads;
+    const size_t lse = kernel_workspace(*a, clv_attention_forward_workspace) +
+                       aligned(rows * clv_attention_value_dim(a) * (int64_t)clv_dtype_size(a->dtype)),
+                 exact = lse + aligned(rows * (int64_t)sizeof *out->lse);
     char *at = workspace;
-    return (partial){at, (float *)(at + out), a->dtype == CLV_F64 ? (double *)(at + out + aligned(rows * 4)) : NULL};
+    *out = (partial){.out = at ? at + kernel_workspace(*a, clv_attention_forward_workspace) : NULL,
+                     .lse = at ? (float *)(at + lse) : NULL,
+                     .exact_lse = at && a->dtype == CLV_F64 ? (double *)(at + exact) : NULL};
+    return a->dtype == CLV_F64 ? exact + aligned(rows * (int64_t)sizeof *out->exact_lse) : exact;
 }
 
 static size_t forward_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
+    partial unused;
     const clv_attention_args a =
         clv_attention_sizes_of(op, in[CLV_RING_Q].shape, in[CLV_RING_KV].shape, in[CLV_RING_Q].dtype);
-    const int64_t rows = a.batch * a.q_rows * a.heads;
-    return kernel_workspace(a, clv_attention_forward_workspace) +
-           (size_t)aligned(rows * value_dim_of(&a) * (int64_t)clv_dtype_size(a.dtype)) + (size_t)aligned(rows * 4) +
-           (a.dtype == CLV_F64 ? (size_t)aligned(rows * 8) : 0);
+    return lay_out_partial(&unused, NULL, &a);
 }
 
 static clv_status attend_to_run(const clv_call *call, const clv_attention_args *base, const run *q, const run *k,
                                 clv_error *err)
 {
     const clv_view *sum = &call->out[0], *lse = &call->out[1];
-    const size_t kernel = kernel_workspace(*base, clv_attention_forward_workspace);
-    const int64_t width = value_dim_of(base);
+    const int64_t width = clv_attention_value_dim(base);
     clv_attention_args a = *base;
-    const partial of = partial_in((char *)call->workspace + kernel, base);
+    partial of;
+    (void)lay_out_partial(&of, call->workspace, base);
     if (!narrow(&a, call->op->attrs, q, k))
         return CLV_OK;
     a.out = (clv_attention_view){of.out, q->n * a.heads * width, a.heads * width, width};
@@ -227,9 +221,7 @@ const clv_op_def clv_op_ring_attention = {.name = "ring_attention",
 /* Adds rows [row, row + n) of each sequence: sum [B,S,...] += x [B,n,...]. */
 static void add_rows(const clv_view *sum, clv_dtype dtype, const void *x, int64_t row, int64_t n)
 {
-    int64_t width = 1;
-    for (int d = 2; d < sum->rank; d++)
-        width *= sum->shape[d];
+    const int64_t width = clv_shape_product(sum->shape, 2, sum->rank);
     for (int64_t i = 0; i < sum->shape[0] * n; i++) {
         const int64_t to = (i / n * sum->shape[1] + row + i % n) * width, from = i * width;
         for (int64_t d = 0; d < width; d += CLV_ATTENTION_MAX_DIM) {
@@ -240,38 +232,41 @@ static void add_rows(const clv_view *sum, clv_dtype dtype, const void *x, int64_
     }
 }
 
-static int64_t kv_width(const clv_view *kv)
+/* Lays out a workspace, behind the kernel's: gradients of a run of queries, and of one of keys and values; returns its
+ * bytes. */
+static size_t lay_out_gradients(char **dq, char **dkv, void *workspace, const clv_attention_args *a, const clv_view *kv)
 {
-    int64_t width = 1;
-    for (int d = 2; d < kv->rank; d++)
-        width *= kv->shape[d];
-    return width;
+    const int64_t size = (int64_t)clv_dtype_size(a->dtype);
+    const size_t at = kernel_workspace(*a, clv_attention_backward_workspace),
+                 behind = at + aligned(a->batch * a->q_rows * a->heads * a->head_dim * size);
+    *dq = workspace ? (char *)workspace + at : NULL;
+    *dkv = workspace ? (char *)workspace + behind : NULL;
+    return behind + aligned(a->batch * a->k_rows * clv_shape_product(kv->shape, 2, kv->rank) * size);
 }
 
 static size_t gradient_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
     const clv_view *q = &in[CLV_RING_GQ], *kv = &in[CLV_RING_GKV];
     const clv_attention_args a = clv_attention_sizes_of(op, q->shape, kv->shape, q->dtype);
-    const int64_t size = (int64_t)clv_dtype_size(q->dtype);
-    return kernel_workspace(a, clv_attention_backward_workspace) +
-           (size_t)aligned(a.batch * a.q_rows * a.heads * a.head_dim * size) +
-           (size_t)aligned(a.batch * a.k_rows * kv_width(kv) * size);
+    char *dq, *dkv;
+    return lay_out_gradients(&dq, &dkv, NULL, &a, kv);
 }
 
 static clv_status gradient_of_run(const clv_call *call, const clv_attention_args *base, const run *q, const run *k,
                                   clv_error *err)
 {
     const clv_view *kv = &call->in[CLV_RING_GKV], *lse = &call->in[CLV_RING_GLSE];
-    const int64_t size = (int64_t)clv_dtype_size(base->dtype), heads = base->heads, dim = base->head_dim;
-    char *dq = (char *)call->workspace + kernel_workspace(*base, clv_attention_backward_workspace);
+    const int64_t heads = base->heads, dim = base->head_dim;
     clv_attention_args a = *base;
     clv_view dkv = *kv;
-    dkv.data = dq + aligned(base->batch * base->q_rows * heads * dim * size);
+    char *dq, *of_kv;
+    (void)lay_out_gradients(&dq, &of_kv, call->workspace, base, kv);
+    dkv.data = of_kv;
     dkv.shape[1] = k->n;
     if (!narrow(&a, call->op->attrs, q, k))
         return CLV_OK;
-    a.out = from_row(clv_attention_view_of_q(&call->in[CLV_RING_GOUT]), q->row, a.dtype);
-    a.d_out = from_row(clv_attention_view_of_q(&call->in[CLV_RING_D_OUT]), q->row, a.dtype);
+    a.out = clv_attention_view_from(&a, clv_attention_view_of_q(&call->in[CLV_RING_GOUT]), q->row);
+    a.d_out = clv_attention_view_from(&a, clv_attention_view_of_q(&call->in[CLV_RING_D_OUT]), q->row);
     a.lse = a.dtype == CLV_F64 ? NULL : (float *)lse->data + q->row;
     a.exact_lse = a.dtype == CLV_F64 ? (double *)lse->data + q->row : NULL;
     a.dq = (clv_attention_view){dq, q->n * heads * dim, heads * dim, dim};

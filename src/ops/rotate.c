@@ -33,7 +33,7 @@ static bool is_table_of(const clv_type *table, const clv_type *x)
 
 static clv_status rotate_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    const clv_dtype table = in[0].dtype == CLV_F64 ? CLV_F64 : CLV_F32;
+    const clv_dtype table = clv_statistics_dtype(in[0].dtype);
     CLV_TRY(clv_check_float("x", &in[0], err));
     const int64_t width = in[0].rank > 0 ? in[0].shape[in[0].rank - 1] : 0;
     if (width < 2 || width % 2 != 0 || width > CLV_ROPE_MAX_ROTARY)
@@ -141,7 +141,7 @@ const clv_op_def clv_op_rotate = {
 
 clv_value clv_rotate_as(clv_graph *graph, clv_value x, clv_value cos, clv_value sin, bool interleaved, bool transposed)
 {
-    const clv_dtype dtype = clv_graph_type(graph, x).dtype == CLV_F64 ? CLV_F64 : CLV_F32;
+    const clv_dtype dtype = clv_statistics_dtype(clv_graph_type(graph, x).dtype);
     rotate_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
     attrs.interleaved = interleaved;

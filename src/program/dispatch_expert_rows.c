@@ -25,10 +25,7 @@ typedef struct dispatcher {
     clv_program *program;
     const clv_cost_model *cost;
     const clv_compile_options *options;
-    int *writer;         /* [n_buffers] the instruction that writes it; -1: none, or several */
-    int *reader;         /* [n_buffers] the first that reads it; -1: none */
-    int *readers;        /* [n_buffers] their number */
-    bool *fixed;         /* [n_buffers] its memory is used otherwise, too */
+    clv_buffer_uses uses;
     bool *converts;      /* [n_instructions] ops whose rows are dispatched */
     int *dispatch_after; /* [n_instructions] of a new dispatch: the instruction that it comes after; -1: it stays */
     bool *drops;         /* [n_instructions] steps that are left out */
@@ -128,11 +125,11 @@ static bool is_over_experts(const chain *c, const dispatcher *d, bool gathers, i
 static chain steps_into(const dispatcher *d, int i, int k)
 {
     chain c = {.near = -1};
-    int step = d->writer[d->program->instructions[i].in[k]];
+    int step = d->uses.writer[d->program->instructions[i].in[k]];
     while (add_step(&c, d, step, true)) {
         if (is_over_experts(&c, d, true, i))
             return c;
-        step = d->writer[d->program->instructions[step].in[0]];
+        step = d->uses.writer[d->program->instructions[step].in[0]];
     }
     return (chain){.near = -1};
 }
@@ -142,7 +139,7 @@ static chain steps_from(const dispatcher *d, int i, int k)
 {
     chain c = {.near = -1};
     int b = d->program->instructions[i].out[k];
-    while (!d->fixed[b] && d->readers[b] == 1 && add_step(&c, d, d->reader[b], false)) {
+    while (!d->uses.fixed[b] && d->uses.readers[b] == 1 && add_step(&c, d, d->uses.reader[b], false)) {
         if (is_over_experts(&c, d, false, i))
             return c;
         b = d->program->instructions[c.far].out[0];
@@ -153,7 +150,7 @@ static chain steps_from(const dispatcher *d, int i, int k)
 /* Whether all that read buffer b are ops whose rows are dispatched by the same choices. */
 static bool all_readers_convert(const dispatcher *d, int b, int ids)
 {
-    for (int i = d->reader[b], left = d->readers[b]; left > 0; i++) {
+    for (int i = d->uses.reader[b], left = d->uses.readers[b]; left > 0; i++) {
         const clv_instruction *instruction = &d->program->instructions[i];
         for (int k = 0; k < instruction->n_in; k++) {
             if (instruction->in[k] != b)
@@ -174,7 +171,7 @@ static bool can_convert(const dispatcher *d, int i, bool readers)
     bool can = expert_axes(&axes, d, i) > 0 && d->program->buffers[op->in[rows->ids]].type.rank > 1;
     for (int k = 0; can && k < op->n_in; k++)
         if (rows->in >> k & 1)
-            can = !d->fixed[op->in[k]] && steps_into(d, i, k).near >= 0 &&
+            can = !d->uses.fixed[op->in[k]] && steps_into(d, i, k).near >= 0 &&
                   (!readers || all_readers_convert(d, op->in[k], op->in[rows->ids]));
     for (int k = 0; can && k < op->n_out; k++)
         if (rows->out >> k & 1)
@@ -356,7 +353,7 @@ static clv_status convert_steps(dispatcher *d, chain c, clv_step_kind kind, int 
     made.experts = 1 + user->in[rows_of(d, op)->experts];
     made.in[made.n_in++] = ids;
     made.n_out++;
-    d->dispatch_after[stays] = dispatches && d->writer[ids] > stays ? d->writer[ids] : -1;
+    d->dispatch_after[stays] = dispatches && d->uses.writer[ids] > stays ? d->uses.writer[ids] : -1;
     CLV_TRY(add_messages(&made.out[1], program, &own, others, are_scattered(&own.layout, &together) ? room : 0, err));
     program->instructions[stays] = made;
     return CLV_OK;
@@ -406,7 +403,7 @@ static void keep_what_is_read(const dispatcher *d)
 {
     for (int i = 0; i < d->program->n_instructions; i++)
         for (int k = 0; k < d->program->instructions[i].n_in; k++) {
-            const int b = d->program->instructions[i].in[k], made = b < 0 || b >= d->n_buffers ? -1 : d->writer[b];
+            const int b = d->program->instructions[i].in[k], made = b < 0 || b >= d->n_buffers ? -1 : d->uses.writer[b];
             if (made >= 0 && !d->drops[i])
                 d->drops[made] = false;
         }
@@ -466,33 +463,6 @@ static void correct_decisions(const dispatcher *d)
 
 /* ---- the pass ---- */
 
-static void survey(dispatcher *d)
-{
-    const clv_program *program = d->program;
-    for (int b = 0; b < program->n_buffers; b++) {
-        const clv_buffer *buffer = &program->buffers[b];
-        d->writer[b] = d->reader[b] = -1;
-        d->fixed[b] = d->fixed[b] || buffer->kind != CLV_BUFFER_TEMP || buffer->shares_with >= 0;
-        if (buffer->shares_with >= 0)
-            d->fixed[buffer->shares_with] = true;
-    }
-    for (int o = 0; o < program->n_outputs; o++)
-        d->fixed[program->outputs[o].buffer] = true;
-    for (int i = program->n_instructions - 1; i >= 0; i--) {
-        const clv_instruction *instruction = &program->instructions[i];
-        d->dispatch_after[i] = -1;
-        for (int k = 0; k < instruction->n_in; k++)
-            if (instruction->in[k] >= 0) {
-                d->reader[instruction->in[k]] = i;
-                d->readers[instruction->in[k]]++;
-            }
-        for (int o = 0; o < instruction->n_out; o++) {
-            d->fixed[instruction->out[o]] = d->fixed[instruction->out[o]] || d->writer[instruction->out[o]] >= 0;
-            d->writer[instruction->out[o]] = i;
-        }
-    }
-}
-
 /* An op is left as it is if one that shares its rows must be. */
 static bool choose(const dispatcher *d)
 {
@@ -521,18 +491,15 @@ static bool has_expert_rows(const dispatcher *d)
 
 static clv_status run(dispatcher *d, clv_arena *scratch, clv_error *err)
 {
-    const size_t buffers = (size_t)d->program->n_buffers + 1, instructions = (size_t)d->program->n_instructions + 1;
-    d->writer = clv_arena_alloc(scratch, buffers, sizeof *d->writer);
-    d->reader = clv_arena_alloc(scratch, buffers, sizeof *d->reader);
-    d->readers = clv_arena_alloc(scratch, buffers, sizeof *d->readers);
-    d->fixed = clv_arena_alloc(scratch, buffers, sizeof *d->fixed);
+    const size_t instructions = (size_t)d->program->n_instructions + 1;
     d->converts = clv_arena_alloc(scratch, instructions, sizeof *d->converts);
     d->dispatch_after = clv_arena_alloc(scratch, instructions, sizeof *d->dispatch_after);
     d->drops = clv_arena_alloc(scratch, instructions, sizeof *d->drops);
     d->n_buffers = d->program->n_buffers;
-    if (!d->writer || !d->reader || !d->readers || !d->fixed || !d->converts || !d->dispatch_after || !d->drops)
+    if (!d->converts || !d->dispatch_after || !d->drops)
         return clv_fail_memory(err, "rows of experts", instructions * sizeof *d->converts);
-    survey(d);
+    memset(d->dispatch_after, -1, instructions * sizeof *d->dispatch_after);
+    CLV_TRY(clv_program_find_buffer_uses(&d->uses, d->program, scratch, err));
     d->program->sends_rows = choose(d);
     if (!d->program->sends_rows)
         return CLV_OK;

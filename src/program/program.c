@@ -65,6 +65,41 @@ clv_status clv_program_add_instruction(clv_program *program, const clv_instructi
     return CLV_OK;
 }
 
+clv_status clv_program_find_buffer_uses(clv_buffer_uses *out, const clv_program *program, clv_arena *arena,
+                                        clv_error *err)
+{
+    const size_t n = (size_t)program->n_buffers + 1;
+    const clv_buffer_uses u = {.writer = clv_arena_alloc(arena, n, sizeof *u.writer),
+                               .reader = clv_arena_alloc(arena, n, sizeof *u.reader),
+                               .readers = clv_arena_alloc(arena, n, sizeof *u.readers),
+                               .fixed = clv_arena_alloc(arena, n, sizeof *u.fixed)};
+    if (!u.writer || !u.reader || !u.readers || !u.fixed)
+        return clv_fail_memory(err, "uses of buffers", n * sizeof *u.writer);
+    for (int b = 0; b < program->n_buffers; b++) {
+        const clv_buffer *buffer = &program->buffers[b];
+        u.writer[b] = u.reader[b] = -1;
+        u.fixed[b] = u.fixed[b] || buffer->kind != CLV_BUFFER_TEMP || buffer->shares_with >= 0;
+        if (buffer->shares_with >= 0)
+            u.fixed[buffer->shares_with] = true;
+    }
+    for (int o = 0; o < program->n_outputs; o++)
+        u.fixed[program->outputs[o].buffer] = true;
+    for (int i = program->n_instructions - 1; i >= 0; i--) {
+        const clv_instruction *instruction = &program->instructions[i];
+        for (int k = 0; k < instruction->n_in; k++)
+            if (instruction->in[k] >= 0) {
+                u.reader[instruction->in[k]] = i;
+                u.readers[instruction->in[k]]++;
+            }
+        for (int k = 0; k < instruction->n_out; k++) {
+            u.fixed[instruction->out[k]] = u.fixed[instruction->out[k]] || u.writer[instruction->out[k]] >= 0;
+            u.writer[instruction->out[k]] = i;
+        }
+    }
+    *out = u;
+    return CLV_OK;
+}
+
 int clv_program_stage_of(const clv_program *program, int64_t rank)
 {
     if (program->stage_axis == 0)

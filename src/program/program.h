@@ -148,6 +148,17 @@ clv_status clv_program_stage_memory(clv_memory *out, const clv_program *program,
 clv_status clv_program_add_buffer(int *out, clv_program *program, const clv_buffer *buffer, clv_error *err);
 clv_status clv_program_add_instruction(clv_program *program, const clv_instruction *instruction, clv_error *err);
 
+/* What uses a buffer, for passes that replace instructions: [n_buffers] each. */
+typedef struct clv_buffer_uses {
+    int *writer;  /* the instruction that writes it, of several the first; -1: none */
+    int *reader;  /* the first that reads it; -1: none */
+    int *readers; /* how often it is read */
+    bool *fixed;  /* its memory is used otherwise, too: state, an input, an output, shared, written several times */
+} clv_buffer_uses;
+/* The arrays live in the arena. */
+clv_status clv_program_find_buffer_uses(clv_buffer_uses *out, const clv_program *program, clv_arena *arena,
+                                        clv_error *err);
+
 /* The type of the largest shard. */
 clv_type clv_largest_shard_type(const clv_type *type, const clv_layout *layout);
 /* A view of it, without data. */

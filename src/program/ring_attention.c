@@ -26,12 +26,10 @@ typedef struct ring_pass {
     const clv_cost_model *cost;
     bool overlaps;
     clv_arena *scratch;
-    int *writer, *reader, *readers; /* [n_buffers] the instruction that writes it (-1: none or several), the last that
-                                       reads it, and their number */
-    bool *fixed;                    /* [n_buffers] its memory is used otherwise, too */
-    bool *converts;                 /* [n_instructions] attention and its gradients */
-    bool *drops;                    /* [n_instructions] gathers and reduce-scatters */
-    const clv_instruction *was;     /* [n_was] the program before */
+    clv_buffer_uses uses;
+    bool *converts;                             /* [n_instructions] attention and its gradients */
+    bool *drops;                                /* [n_instructions] gathers and reduce-scatters */
+    const clv_instruction *was;                 /* [n_was] the program before */
     const clv_partition_decision **decision_of; /* [n_was] what is said of it; NULL: nothing */
     int n_was;
 } ring_pass;
@@ -73,7 +71,7 @@ static int gather_of(const ring_pass *r, const clv_instruction *i)
 {
     const clv_program *p = r->program;
     const int kv = operand(i, is_forward(i) ? KV : GKV), q = operand(i, is_forward(i) ? Q : GQ);
-    const int made = kv < 0 || r->fixed[kv] ? -1 : r->writer[kv];
+    const int made = kv < 0 || r->uses.fixed[kv] ? -1 : r->uses.writer[kv];
     const clv_subaxis *axes, *of_q;
     if (made < 0 || p->instructions[made].op || p->instructions[made].step->kind != CLV_STEP_ALL_GATHER)
         return -1;
@@ -88,7 +86,7 @@ static int gather_of(const ring_pass *r, const clv_instruction *i)
 static int scatter_of(const ring_pass *r, const clv_instruction *i)
 {
     const clv_program *p = r->program;
-    const int dkv = i->out[1], by = r->fixed[dkv] || r->readers[dkv] != 1 ? -1 : r->reader[dkv],
+    const int dkv = i->out[1], by = r->uses.fixed[dkv] || r->uses.readers[dkv] != 1 ? -1 : r->uses.reader[dkv],
               gather = gather_of(r, i);
     if (by < 0 || gather < 0 || p->instructions[by].op || p->instructions[by].step->kind != CLV_STEP_REDUCE_SCATTER)
         return -1;
@@ -120,7 +118,7 @@ static bool can_convert(const ring_pass *r, int i)
 /* Whether all that read a buffer convert. */
 static bool readers_convert(const ring_pass *r, int b)
 {
-    for (int i = 0, left = r->readers[b]; left > 0; i++)
+    for (int i = r->uses.reader[b], left = r->uses.readers[b]; left > 0; i++)
         for (int k = 0; k < r->program->instructions[i].n_in; k++)
             if (r->program->instructions[i].in[k] == b) {
                 left--;
@@ -135,8 +133,8 @@ static bool still_converts(const ring_pass *r, int i)
 {
     const clv_instruction *op = &r->program->instructions[i];
     const int lse = is_forward(op) ? op->out[1] : op->in[GLSE];
-    return !r->fixed[lse] && r->writer[lse] >= 0 && r->converts[r->writer[lse]] && readers_convert(r, lse) &&
-           readers_convert(r, operand(op, is_forward(op) ? KV : GKV));
+    return !r->uses.fixed[lse] && r->uses.writer[lse] >= 0 && r->converts[r->uses.writer[lse]] &&
+           readers_convert(r, lse) && readers_convert(r, operand(op, is_forward(op) ? KV : GKV));
 }
 
 /* ---- which should be ---- */
@@ -144,11 +142,6 @@ static bool still_converts(const ring_pass *r, int i)
 static int blocks_of(const ring_pass *r, const clv_instruction *i)
 {
     return (int)clv_layout_block_count(&r->program->instructions[gather_of(r, i)].step->from, 1);
-}
-
-static clv_dtype sum_dtype(clv_dtype dtype)
-{
-    return dtype == CLV_F64 ? CLV_F64 : CLV_F32;
 }
 
 /* Seconds of a permute of a block in a dtype. */
@@ -178,7 +171,7 @@ static double ring_seconds(const ring_pass *r, int i)
     const clv_reshard_step *gather = p->instructions[gather_of(r, op)].step;
     const clv_buffer *kv = &p->buffers[operand(op, is_forward(op) ? KV : GKV)], *sum = &p->buffers[op->out[0]];
     const int blocks = blocks_of(r, op);
-    const clv_dtype wide = sum_dtype(kv->type.dtype);
+    const clv_dtype wide = clv_statistics_dtype(kv->type.dtype);
     const double size = (double)clv_dtype_size(wide),
                  elems = (double)clv_layout_max_elems(&sum->layout, sum->type.shape);
     const double block =
@@ -368,8 +361,8 @@ static clv_status convert_forward(const ring_pass *r, int i, clv_error *err)
     clv_program *p = r->program;
     const clv_instruction *of = &r->was[i];
     const clv_ring_attention_attrs *attrs;
-    const int gather = r->writer[of->in[KV]], blocks = (int)clv_layout_block_count(&r->was[gather].step->from, 1);
-    const clv_dtype wide = sum_dtype(p->buffers[of->in[Q]].type.dtype);
+    const int gather = r->uses.writer[of->in[KV]], blocks = (int)clv_layout_block_count(&r->was[gather].step->from, 1);
+    const clv_dtype wide = clv_statistics_dtype(p->buffers[of->in[Q]].type.dtype);
     int kv = r->was[gather].in[0], sum = -1, lse = -1;
     CLV_TRY(make_attrs(&attrs, r, of, kv, blocks, err));
     p->buffers[of->out[1]].type.dtype = wide;
@@ -395,9 +388,9 @@ static clv_status convert_backward(const ring_pass *r, int i, clv_error *err)
     clv_program *p = r->program;
     const clv_instruction *of = &r->was[i];
     const clv_ring_attention_attrs *attrs;
-    const int gather = r->writer[of->in[GKV]], scatter = r->reader[of->out[1]], made = r->was[scatter].out[0],
+    const int gather = r->uses.writer[of->in[GKV]], scatter = r->uses.reader[of->out[1]], made = r->was[scatter].out[0],
               blocks = (int)clv_layout_block_count(&r->was[gather].step->from, 1);
-    const clv_dtype wide = sum_dtype(p->buffers[of->in[GQ]].type.dtype);
+    const clv_dtype wide = clv_statistics_dtype(p->buffers[of->in[GQ]].type.dtype);
     const clv_type type = in_dtype(p->buffers[made].type, wide);
     const clv_layout layout = p->buffers[made].layout;
     int *add = clv_arena_alloc(p->arena, 1, sizeof *add); /* attributes of the op that adds */
@@ -475,46 +468,17 @@ static clv_status rewrite(ring_pass *r, clv_error *err)
 
 /* ---- the pass ---- */
 
-static void survey(ring_pass *r)
-{
-    const clv_program *p = r->program;
-    for (int b = 0; b < p->n_buffers; b++) {
-        r->writer[b] = r->reader[b] = -1;
-        r->fixed[b] = r->fixed[b] || p->buffers[b].kind != CLV_BUFFER_TEMP || p->buffers[b].shares_with >= 0;
-        if (p->buffers[b].shares_with >= 0)
-            r->fixed[p->buffers[b].shares_with] = true;
-    }
-    for (int o = 0; o < p->n_outputs; o++)
-        r->fixed[p->outputs[o].buffer] = true;
-    for (int i = 0; i < p->n_instructions; i++) {
-        const clv_instruction *instruction = &p->instructions[i];
-        for (int k = 0; k < instruction->n_in; k++)
-            if (instruction->in[k] >= 0) {
-                r->reader[instruction->in[k]] = i;
-                r->readers[instruction->in[k]]++;
-            }
-        for (int o = 0; o < instruction->n_out; o++) {
-            r->fixed[instruction->out[o]] = r->fixed[instruction->out[o]] || r->writer[instruction->out[o]] >= 0;
-            r->writer[instruction->out[o]] = i;
-        }
-    }
-}
-
 static clv_status run(ring_pass *r, clv_error *err)
 {
-    const size_t buffers = (size_t)r->program->n_buffers + 1, instructions = (size_t)r->program->n_instructions + 1;
+    const size_t instructions = (size_t)r->program->n_instructions + 1;
     bool any;
     r->n_was = r->program->n_instructions;
-    r->writer = clv_arena_alloc(r->scratch, buffers, sizeof *r->writer);
-    r->reader = clv_arena_alloc(r->scratch, buffers, sizeof *r->reader);
-    r->readers = clv_arena_alloc(r->scratch, buffers, sizeof *r->readers);
-    r->fixed = clv_arena_alloc(r->scratch, buffers, sizeof *r->fixed);
     r->converts = clv_arena_alloc(r->scratch, instructions, sizeof *r->converts);
     r->drops = clv_arena_alloc(r->scratch, instructions, sizeof *r->drops);
     r->decision_of = clv_arena_alloc(r->scratch, instructions, sizeof *r->decision_of);
-    if (!r->writer || !r->reader || !r->readers || !r->fixed || !r->converts || !r->drops || !r->decision_of)
+    if (!r->converts || !r->drops || !r->decision_of)
         return clv_fail_memory(err, "a ring", instructions * sizeof *r->converts);
-    survey(r);
+    CLV_TRY(clv_program_find_buffer_uses(&r->uses, r->program, r->scratch, err));
     CLV_TRY(choose(r, &any, err));
     return any ? rewrite(r, err) : CLV_OK;
 }

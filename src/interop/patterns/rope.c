@@ -36,10 +36,7 @@ typedef struct reader {
 
 static int64_t trailing(const clv_type *t, int rows)
 {
-    int64_t n = 1;
-    for (int d = rows; d < t->rank; d++)
-        n *= t->shape[d];
-    return n;
+    return clv_shape_product(t->shape, rows, t->rank);
 }
 
 static bool same_shape(const clv_type *a, const clv_type *b)
@@ -125,6 +122,12 @@ static bool read_product(sum *out, reader *r, const clv_op *op, int64_t at, int 
     return false;
 }
 
+static bool moves(const clv_op *op)
+{
+    return rewriter_is(op, &clv_op_reshape) || rewriter_is(op, &clv_op_slice) || rewriter_is(op, &clv_op_pad) ||
+           rewriter_is(op, &clv_op_concat);
+}
+
 /* An element of a slice, a pad or a concatenation along dimensions behind the rows, and a reshape of these. */
 static bool read_moved(sum *out, reader *r, const clv_op *op, int64_t at, int depth)
 {
@@ -184,9 +187,7 @@ static bool read_op(sum *out, reader *r, const clv_op *op, int64_t at, int depth
     if (rewriter_is(op, &clv_op_cast))
         return keeps(r, rewriter_type(r->rw, op->in[0]).dtype) && keeps(r, rewriter_type(r->rw, op->out[0]).dtype) &&
                read_sum(out, r, op->in[0], at, depth);
-    return (rewriter_is(op, &clv_op_reshape) || rewriter_is(op, &clv_op_slice) || rewriter_is(op, &clv_op_pad) ||
-            rewriter_is(op, &clv_op_concat)) &&
-           read_moved(out, r, op, at, depth);
+    return moves(op) && read_moved(out, r, op, at, depth);
 }
 
 /* Element `at` of each row of a value, as a sum of elements of x. */
@@ -314,11 +315,9 @@ static int find_candidates(const reader *r, int root, int *out)
     int seen[4 * MOST_CANDIDATES] = {rewriter_at(r->rw, root)}, n_seen = 1, n = 0;
     for (int i = 0; i < n_seen; i++) {
         const clv_op *op = rewriter_op(r->rw, seen[i]);
-        const bool moves = rewriter_is(op, &clv_op_combine) || rewriter_is(op, &clv_op_map) ||
-                           rewriter_is(op, &clv_op_cast) || rewriter_is(op, &clv_op_reshape) ||
-                           rewriter_is(op, &clv_op_slice) || rewriter_is(op, &clv_op_pad) ||
-                           rewriter_is(op, &clv_op_concat);
-        for (int k = 0; moves && k < op->n_in; k++) {
+        const bool is_read = rewriter_is(op, &clv_op_combine) || rewriter_is(op, &clv_op_map) ||
+                             rewriter_is(op, &clv_op_cast) || moves(op);
+        for (int k = 0; is_read && k < op->n_in; k++) {
             const int in = rewriter_at(r->rw, op->in[k]);
             const clv_type t = rewriter_type(r->rw, in);
             bool known = !has_rows(r, &t);

@@ -102,6 +102,21 @@ typedef struct clv_attention_args {
     void *workspace;           /* bytes as below, aligned to 64                                          */
 } clv_attention_args;
 
+/* Dv. */
+static inline int64_t clv_attention_value_dim(const clv_attention_args *a)
+{
+    return a->value_dim ? a->value_dim : a->head_dim;
+}
+
+/* The view from a row on; of no data that. */
+static inline clv_attention_view clv_attention_view_from(const clv_attention_args *a, clv_attention_view view,
+                                                         int64_t row)
+{
+    if (view.data)
+        view.data = (char *)view.data + (size_t)(row * view.row_stride) * clv_dtype_size(a->dtype);
+    return view;
+}
+
 /* Bytes of workspace, from sizes, dtype, threads and workspace_slots alone. Per slot about 2 * Sk * D floats backward;
  * for bf16 Sk * D floats forward and 3.5 * Sk * D backward; for f64 2 * B * H * Sq doubles in all. */
 size_t clv_attention_forward_workspace(const clv_attention_args *args);

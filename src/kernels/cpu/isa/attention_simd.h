@@ -28,12 +28,6 @@ static inline int64_t clv_attention_pad_to_tile(int64_t n)
     return (n + CLV_ATTENTION_TILE - 1) / CLV_ATTENTION_TILE * CLV_ATTENTION_TILE;
 }
 
-/* Dv. */
-static inline int64_t clv_attention_value_dim(const clv_attention_args *a)
-{
-    return a->value_dim ? a->value_dim : a->head_dim;
-}
-
 /* The larger of D and Dv: buffers have room for either. */
 static inline int64_t clv_attention_widest(const clv_attention_args *a)
 {
@@ -60,14 +54,6 @@ static inline int64_t clv_attention_key_row(const clv_attention_args *a, int64_t
     const int64_t row = a->zigzag ? clv_zigzag_row(a->k_rows, a->zigzag, key) : key;
     *n = a->zigzag ? clv_zigzag_run(a->k_rows, a->zigzag, row, most) : most;
     return row;
-}
-
-static inline clv_attention_view clv_attention_view_from(const clv_attention_args *a, clv_attention_view view,
-                                                         int64_t row)
-{
-    if (view.data)
-        view.data = (char *)view.data + (size_t)(row * view.row_stride) * clv_dtype_size(a->dtype);
-    return view;
 }
 
 static inline int64_t clv_attention_lse_index(const clv_attention_args *a, int64_t b, int64_t h, int64_t row)
