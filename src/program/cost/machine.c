@@ -26,6 +26,12 @@ static const clv_machine default_machine = {.name = "default",
                                             .host = {.alpha_s = 5e-6, .bytes_per_s = 4e9},
                                             .network = {.alpha_s = 5e-6, .bytes_per_s = 4e9}};
 
+bool clv_machine_may_overlap(const clv_machine *machine, bool of_weights, bool across_hosts)
+{
+    return machine->overlap == CLV_OVERLAP_ALL || (machine->overlap == CLV_OVERLAP_WEIGHTS && of_weights) ||
+           (machine->overlap == CLV_OVERLAP_NETWORK && across_hosts);
+}
+
 const clv_machine *clv_machine_or_default(const clv_machine *machine)
 {
     return machine ? machine : &default_machine;

@@ -77,6 +77,9 @@ struct clv_machine {
 /* The machine itself; the default one for NULL. */
 const clv_machine *clv_machine_or_default(const clv_machine *machine);
 
+/* Whether the software runs a collective while ops run. of_weights: it gathers weights or reduces gradients. */
+bool clv_machine_may_overlap(const clv_machine *machine, bool of_weights, bool across_hosts);
+
 /* Copies a machine; NULL for NULL. Free with clv_machine_free. */
 clv_status clv_machine_copy(clv_machine **out, const clv_machine *machine, clv_error *err);
 

@@ -126,15 +126,11 @@ static void add_flops(running_time *t, const clv_program *program, const clv_mac
 bool clv_instruction_may_overlap(const clv_cost_model *model, const clv_instruction *instruction)
 {
     const clv_reshard_step *step = instruction->step;
-    switch (model->machine->overlap) {
-    case CLV_OVERLAP_NETWORK:
-        return step->kind == CLV_STEP_SEND || clv_cost_crosses_hosts(model, step->axes, step->n_axes);
-    case CLV_OVERLAP_WEIGHTS:
-        return instruction->purpose == CLV_PURPOSE_WEIGHT_GATHER ||
-               instruction->purpose == CLV_PURPOSE_GRADIENT_REDUCTION;
-    default:
-        return model->machine->overlap == CLV_OVERLAP_ALL;
-    }
+    const bool of_weights =
+        instruction->purpose == CLV_PURPOSE_WEIGHT_GATHER || instruction->purpose == CLV_PURPOSE_GRADIENT_REDUCTION;
+    return clv_machine_may_overlap(model->machine, of_weights,
+                                   step->kind == CLV_STEP_SEND ||
+                                       clv_cost_crosses_hosts(model, step->axes, step->n_axes));
 }
 
 static void begin_collective(running_time *t, flight *flights, const clv_instruction *instruction,

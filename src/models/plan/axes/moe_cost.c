@@ -108,9 +108,7 @@ static bool crosses_hosts(const moe_cost *m, int64_t n, int64_t apart)
 /* Whether ops hide a collective of n ranks. */
 static bool may_overlap(const moe_cost *m, bool of_weights, int64_t n, int64_t apart)
 {
-    const clv_machine_overlap overlap = m->machine->overlap;
-    return m->o->compile.overlap && (overlap == CLV_OVERLAP_ALL || (overlap == CLV_OVERLAP_WEIGHTS && of_weights) ||
-                                     (overlap == CLV_OVERLAP_NETWORK && crosses_hosts(m, n, apart)));
+    return m->o->compile.overlap && clv_machine_may_overlap(m->machine, of_weights, crosses_hosts(m, n, apart));
 }
 
 /* Seconds in which a rank receives `bytes` from ranks `apart` from each other, n of them: those of a host give each
@@ -237,7 +235,8 @@ static void add_state(clv_figures *step, clv_figures *micro, const moe_cost *m, 
     const double optimizer =
         m->machine->state_bytes > 0 ? m->machine->state_bytes - (double)clv_dtype_size(m->o->dtype) : own;
     const double moved = bytes * (n - 1) / n, once = collect(m, moved, copies, apart);
-    const int hidden = may_overlap(m, true, copies, apart) ? CLV_FIGURE_HIDDEN : CLV_FIGURE_EXPOSED; /* but see hide */
+    const int hidden =
+        may_overlap(m, true, copies, apart) ? CLV_FIGURE_HIDDEN : CLV_FIGURE_EXPOSED; /* hide exposes what ops leave */
     step->at[CLV_FIGURE_PARAMETERS] += bytes / (s.weights ? n : 1);
     step->at[CLV_FIGURE_OPTIMIZER] += elements * optimizer / (s.optimizer ? n : 1);
     if (m->machine->state_bytes <= 0 || s.weights != s.optimizer) /* state_bytes has them, where they are split alike */
