@@ -21,8 +21,7 @@ static clv_nn_shape block_shape(clv_graph *graph, const clv_weight_spec *spec, c
 {
     clv_nn_shape s = {.layout = clv_layout_replicated(spec->rank + 1)};
     for (int i = 0; i < spec->rank; i++) {
-        const int stacked = spec->stacked;
-        int from = i < stacked ? i : stacked + (spec->n_in + i - stacked) % (spec->rank - stacked);
+        int from = clv_quant_stored_dim(i, spec->stacked, spec->n_in, spec->rank);
         int64_t by = from == d ? block : 1;
         clv_nn_append_dim(graph, &s, spec->shape[from] / by, spec->names[from], dense, from, by);
     }

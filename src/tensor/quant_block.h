@@ -13,3 +13,9 @@ static inline int64_t clv_quant_block_bytes(clv_quant how)
 {
     return how == CLV_QUANT_Q4 ? CLV_QUANT_BLOCK / 2 : CLV_QUANT_BLOCK;
 }
+
+/* The dimension of a weight [stacked..., in..., out...] that is the i-th of its quantized form, with out before in. */
+static inline int clv_quant_stored_dim(int i, int stacked, int n_in, int rank)
+{
+    return i < stacked ? i : stacked + (n_in + i - stacked) % (rank - stacked);
+}

@@ -88,31 +88,22 @@ static inline pair_places places_of(const clv_rotate_args *rotate, int64_t pairs
     return (pair_places){a, b, rotate->of_pairs ? i : a, rotate->of_pairs ? i : b};
 }
 
-static void rotate_pairs_f64(const clv_rotate_args *rotate, double *out, const double *x, const double *cos,
-                             const double *sin, int64_t pairs)
-{
-    for (int64_t i = 0; i < pairs; i++) {
-        const pair_places at = places_of(rotate, pairs, i);
-        const double a = x[at.a], b = x[at.b];
-        const double to_a = rotate->transposed ? sin[at.table_b] : -sin[at.table_a],
-                     to_b = rotate->transposed ? -sin[at.table_a] : sin[at.table_b];
-        out[at.a] = a * cos[at.table_a] + b * to_a;
-        out[at.b] = b * cos[at.table_b] + a * to_b;
+#define ROTATE_PAIRS(type)                                                                                             \
+    static void rotate_pairs_##type(const clv_rotate_args *rotate, type *out, const type *x, const type *cos,          \
+                                    const type *sin, int64_t pairs)                                                    \
+    {                                                                                                                  \
+        for (int64_t i = 0; i < pairs; i++) {                                                                          \
+            const pair_places at = places_of(rotate, pairs, i);                                                        \
+            const type a = x[at.a], b = x[at.b];                                                                       \
+            const type to_a = rotate->transposed ? sin[at.table_b] : -sin[at.table_a],                                 \
+                       to_b = rotate->transposed ? -sin[at.table_a] : sin[at.table_b];                                 \
+            out[at.a] = a * cos[at.table_a] + b * to_a;                                                                \
+            out[at.b] = b * cos[at.table_b] + a * to_b;                                                                \
+        }                                                                                                              \
     }
-}
 
-static void rotate_pairs_f32(const clv_rotate_args *rotate, float *out, const float *x, const float *cos,
-                             const float *sin, int64_t pairs)
-{
-    for (int64_t i = 0; i < pairs; i++) {
-        const pair_places at = places_of(rotate, pairs, i);
-        const float a = x[at.a], b = x[at.b];
-        const float to_a = rotate->transposed ? sin[at.table_b] : -sin[at.table_a],
-                    to_b = rotate->transposed ? -sin[at.table_a] : sin[at.table_b];
-        out[at.a] = a * cos[at.table_a] + b * to_a;
-        out[at.b] = b * cos[at.table_b] + a * to_b;
-    }
-}
+ROTATE_PAIRS(double)
+ROTATE_PAIRS(float)
 
 /* The row of tables that row `row` of x takes. */
 static int64_t table_row(const clv_rotate_args *rotate, int64_t row)
@@ -132,8 +123,8 @@ static void rotate_row_by(const clv_rotate_args *rotate, void *out, const void *
     const int64_t width = rotate->shape[rotate->rank - 1], from = row * width,
                   at = table_row(rotate, row) * rotate->table_shape[rotate->rank - 1];
     if (rotate->dtype == CLV_F64) {
-        rotate_pairs_f64(rotate, (double *)out + from, (const double *)x + from, (const double *)cos + at,
-                         (const double *)sin + at, width / 2);
+        rotate_pairs_double(rotate, (double *)out + from, (const double *)x + from, (const double *)cos + at,
+                            (const double *)sin + at, width / 2);
         return;
     }
     float block[CLV_ROPE_MAX_ROTARY];
@@ -145,7 +136,7 @@ static void rotate_row_by(const clv_rotate_args *rotate, void *out, const void *
     if (rotate->of_pairs && !rotate->transposed)
         (rotate->interleaved ? updates->rotate_pairs : updates->rotate_halves)(out32, x32, cos32, sin32, width / 2);
     else
-        rotate_pairs_f32(rotate, out32, x32, cos32, sin32, width / 2);
+        rotate_pairs_float(rotate, out32, x32, cos32, sin32, width / 2);
     clv_block_store(math, rotate->dtype, out, from, width, out32);
 }
 

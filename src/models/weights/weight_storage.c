@@ -91,7 +91,7 @@ clv_model_tensor clv_quantized_tensor(const clv_parameter *p, clv_quant quant)
     const int blocked = n_in > 0 ? stacked + n_in - 1 : p->rank - 1;
     snprintf(t.name, sizeof t.name, "%s.%s_0", p->name, clv_quant_name(quant));
     for (int i = 0; i < p->rank; i++) {
-        const int d = i < stacked ? i : stacked + (n_in + i - stacked) % (p->rank - stacked); /* out first */
+        const int d = clv_quant_stored_dim(i, stacked, n_in, p->rank);
         t.shape[t.rank++] = d == blocked ? p->shape[d] / CLV_QUANT_BLOCK : p->shape[d];
     }
     t.shape[t.rank++] = clv_stored_block_bytes(quant);
