@@ -5,7 +5,7 @@
  *
  * List scheduling (Graham 1969) over a clock for each stage and a link for each pair of them, by predicted times. No
  * schedule is written down: a stage prefers forward passes, and begins one only while it holds fewer microbatches than
- * it may (most_held), which makes GPipe or 1F1B. Zero-bubble prefers what the stage before waits for, and
+ * it may (clv_pipeline_most_held), which makes GPipe or 1F1B. Zero-bubble prefers what the stage before waits for, and
  * does gradients of weights where there is nothing else to do. A pass of a microbatch that has begun goes on; its
  * instructions keep their order.
  *
@@ -32,28 +32,22 @@ const char *clv_plan_schedule_name(clv_plan_schedule schedule)
     return (unsigned)schedule < CLV_SCHEDULE_COUNT ? names[schedule] : "unknown";
 }
 
-typedef struct pipeline_shape {
-    clv_plan_schedule schedule;
-    int64_t stages, runs, microbatches; /* runs of layers a stage: virtual stages */
-    int64_t groups;                     /* of microbatches; each has `stages` or more, if there are as many */
-} pipeline_shape;
-
-/* The number of microbatches in groups before this one. */
-static int64_t before_group(const pipeline_shape *p, int64_t group)
+/* The number of groups of microbatches: each has as many as there are stages or more, if there are as many. */
+static int64_t count_groups(const clv_pipeline_shape *p)
 {
-    return group * p->microbatches / p->groups;
+    return p->microbatches > p->stages ? p->microbatches / p->stages : 1;
 }
 
-/* How many units of work, a run of a microbatch each, a stage holds activations of at most:
- *   gpipe        all
- *   1f1b         those that later stages work on: p - s (Narayanan et al. 2019, PipeDream-flush)
- *   interleaved  2 (p - 1 - s) + (runs - 1) g + 1, of groups of at most g (Megatron's warm-up)
- *   zero-bubble  as these until the stage begins a backward pass, from then on (runs - 1) g + p, as stage 0 of 1f1b
- *                (ZB-H1: Qi et al. 2023, arXiv:2401.10241) */
-static int64_t most_held(const pipeline_shape *p, int64_t stage, bool has_begun_backward)
+/* The number of microbatches in groups before this one. */
+static int64_t before_group(const clv_pipeline_shape *p, int64_t group)
+{
+    return group * p->microbatches / count_groups(p);
+}
+
+int64_t clv_pipeline_most_held(const clv_pipeline_shape *p, int64_t stage, bool has_begun_backward)
 {
     const int64_t all = p->microbatches * p->runs, after = p->stages - 1 - stage;
-    const int64_t earlier = (p->runs - 1) * (p->microbatches - before_group(p, p->groups - 1)); /* the largest group */
+    const int64_t largest = p->microbatches - before_group(p, count_groups(p) - 1), earlier = (p->runs - 1) * largest;
     const bool zero_bubble = p->schedule == CLV_SCHEDULE_ZERO_BUBBLE;
     const int64_t most = p->schedule == CLV_SCHEDULE_GPIPE   ? all
                          : zero_bubble && has_begun_backward ? earlier + p->stages
@@ -88,7 +82,7 @@ typedef struct flight {
 
 typedef struct pipeline {
     const clv_program *program;
-    pipeline_shape shape;
+    clv_pipeline_shape shape;
     int n, n_stages;
     node *nodes; /* [n] */
     int *successors;
@@ -120,7 +114,7 @@ static bool is_backward(clv_pipeline_pass pass)
 
 static int64_t group_of(const pipeline *p, int microbatch)
 {
-    return microbatch > 0 ? (microbatch * p->shape.groups - 1) / p->shape.microbatches : 0;
+    return microbatch > 0 ? (microbatch * count_groups(&p->shape) - 1) / p->shape.microbatches : 0;
 }
 
 /* The place of a run, from 0, among those that the stage takes of a group. */
@@ -167,7 +161,7 @@ static bool may_begin(const pipeline *p, int i, int s)
     const stage *on = &p->stages[s];
     return of->pass != CLV_PASS_FORWARD || !p->any_backward ||
            (unit_of(p, of) <= on->finished[false] &&
-            unit_of(p, of) < on->finished[true] + most_held(&p->shape, s, on->has_begun_backward));
+            unit_of(p, of) < on->finished[true] + clv_pipeline_most_held(&p->shape, s, on->has_begun_backward));
 }
 
 /* The rank of a pass in what a stage prefers; the least goes first. */
@@ -485,7 +479,7 @@ static clv_status find_units(pipeline *p, clv_plan_schedule schedule, const clv_
     if (!units)
         return clv_fail_memory(err, "a schedule", (size_t)p->n * sizeof *units);
     CLV_TRY(clv_find_pipeline_units(units, p->program, e, arena, err));
-    p->shape = (pipeline_shape){.schedule = schedule, .stages = p->n_stages};
+    p->shape = (clv_pipeline_shape){.schedule = schedule, .stages = p->n_stages};
     for (int i = 0; i < p->n; i++) {
         p->nodes[i].of = units[i];
         p->shape.microbatches =
@@ -493,7 +487,6 @@ static clv_status find_units(pipeline *p, clv_plan_schedule schedule, const clv_
         depth = units[i].depth > depth ? units[i].depth : depth;
     }
     p->shape.runs = depth / p->n_stages + 1;
-    p->shape.groups = p->shape.microbatches > p->n_stages ? p->shape.microbatches / p->n_stages : 1;
     return CLV_OK;
 }
 

@@ -287,6 +287,19 @@ clv_status clv_program_schedule_overlap(clv_program *program, const clv_machine 
 clv_status clv_program_schedule_pipeline(clv_program *program, clv_plan_schedule schedule, const clv_machine *machine,
                                          clv_error *err);
 
+typedef struct clv_pipeline_shape {
+    clv_plan_schedule schedule;
+    int64_t stages, runs, microbatches; /* runs of layers a stage: virtual stages */
+} clv_pipeline_shape;
+/* How many units of work, a run of a microbatch each, a stage holds activations of at most:
+ *   gpipe        all
+ *   1f1b         those that later stages work on: p - s (Narayanan et al. 2019, PipeDream-flush)
+ *   interleaved  2 (p - 1 - s) + (runs - 1) g + 1 (Megatron's warm-up), of groups of at most
+ *                g = ceil(m / max(1, floor(m / p))) microbatches, p where it divides m
+ *   zero-bubble  as these until the stage begins a backward pass, from then on (runs - 1) g + p, as stage 0 of 1f1b
+ *                (ZB-H1: Qi et al. 2023, arXiv:2401.10241) */
+int64_t clv_pipeline_most_held(const clv_pipeline_shape *pipeline, int64_t stage, bool has_begun_backward);
+
 /* chunk_collectives.c. *out becomes the program with those collectives split that gain by it on the machine; *any:
  * whether there are any. exposed: [n_instructions] seconds for which ranks would wait for it; collectives without any
  * stay whole. *out shares the program's arena and unchanged parts. */

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "program/program.h"
+
 /* Layers of virtual stage `at` of all. */
 static int64_t layers_at(const clv_pipeline *p, int64_t at)
 {
@@ -21,13 +23,9 @@ int64_t clv_pipeline_layers(const clv_pipeline *p, int64_t stage)
 
 double clv_pipeline_in_flight(const clv_pipeline *p, int64_t stage)
 {
-    const int64_t m = p->microbatches, v = p->virtual_stages, after = p->stages - 1 - stage;
-    if (p->schedule == CLV_SCHEDULE_GPIPE)
-        return (double)m;
-    if (v == 1)
-        return fmin((double)m, (double)(after + 1));
-    const int64_t groups = m > p->stages ? m / p->stages : 1, largest = (m + groups - 1) / groups;
-    return fmin((double)(m * v), (double)(2 * after + (v - 1) * largest + 1)) / (double)v;
+    const clv_pipeline_shape shape = {
+        .schedule = p->schedule, .stages = p->stages, .runs = p->virtual_stages, .microbatches = p->microbatches};
+    return (double)clv_pipeline_most_held(&shape, stage, false) / (double)p->virtual_stages;
 }
 
 double clv_pipeline_held(clv_plan_schedule schedule)

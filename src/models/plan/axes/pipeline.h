@@ -14,11 +14,8 @@ typedef struct clv_pipeline {
  * the first and the last one, which have the embedding and the head. */
 int64_t clv_pipeline_layers(const clv_pipeline *pipeline, int64_t stage);
 
-/* Microbatches whose activations of all its layers a stage keeps at once, at most:
- *   gpipe        m
- *   others       min(m, p - s): those that later stages work on (1f1b, ZB-H1)
- *   of v runs    min(m v, 2 (p - s - 1) + (v - 1) g + 1) / v: Megatron's warm-up, in virtual stages, of groups of at
- *                most g = ceil(m / max(1, floor(m / p))) microbatches, p where it divides m */
+/* Microbatches whose activations of all its layers a stage keeps at once, at most: clv_pipeline_most_held, before the
+ * stage begins a backward pass, of v runs a v-th each. */
 double clv_pipeline_in_flight(const clv_pipeline *pipeline, int64_t stage);
 /* Bytes that a stage of a program of this library holds of each of them, by those of the activations that 1F1B keeps,
  * roughly: zero-bubble keeps operands of gradients of weights too, 1.27 to 2.7 times as much in Llama on 8 stages. */
