@@ -239,6 +239,7 @@ typedef struct clv_memory {
     int64_t checkpoint_copy; /**< not in the total: the copy of updated state that a background checkpoint makes
                                   (clv_trainer_checkpoint_poll) */
     int64_t software; /**< what the machine's software holds beside the program (clv_program_memory_on); else 0 */
+    int stage;        /**< the pipeline stage, from 0 */
 } clv_memory;
 /** Describes the memory of a rank in *out, with pipeline stages of one of the largest stage.
  *  @return CLV_EINVAL for an invalid size */

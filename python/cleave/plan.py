@@ -154,7 +154,7 @@ class Plan:
         return f"<cleave.Plan on {self.mesh}, {self.hardware}: {moving}, {held} a rank, {self.seconds:.3g} s>"
 
     def _repr_html_(self) -> str:
-        beside = ("region", "peak_instruction", "checkpoint_copy")
+        beside = ("region", "peak_instruction", "checkpoint_copy", "stage")
         held = {k: v for k, v in self.memory.items() if isinstance(v, int) and v and k not in beside}
         memory = [{"memory": k, "bytes a rank": _bytes(v)} for k, v in held.items()]
         rows = [

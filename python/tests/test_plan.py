@@ -90,7 +90,7 @@ def test_faster_order():
 def test_tables_and_pictures():
     plan = cleave.plan(GOLDEN / "llama", tp=2, seq=16, batch=2)
     html = plan._repr_html_()
-    beside = ("region", "peak_instruction", "checkpoint_copy")
+    beside = ("region", "peak_instruction", "checkpoint_copy", "stage")
     assert html.count("<tr>") == len(plan.collectives) + 2 + sum(
         1 for k, v in plan.memory.items() if isinstance(v, int) and v and k not in beside
     )

@@ -83,7 +83,8 @@ static void add_state(clv_memory *m, const clv_buffer *buffer)
 static void fill_memory(clv_memory *m, const clv_program *program, int stage)
 {
     *m = (clv_memory){.region = clv_program_stage_region_bytes(program, stage),
-                      .peak_instruction = find_peak(program, stage)};
+                      .peak_instruction = find_peak(program, stage),
+                      .stage = stage};
     int64_t live = 0;
     for (int b = 0; b < program->n_buffers; b++) {
         const clv_buffer *buffer = &program->buffers[b];

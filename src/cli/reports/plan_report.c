@@ -284,17 +284,13 @@ static clv_status read_pipeline(clv_plan_report *r, clv_error *err)
     clv_plan_estimate *p = &r->pipeline;
     clv_stage_info stage = {.size = sizeof stage};
     const int stages = clv_program_stages(r->program), runs = o->mesh.axis_rules.virtual_stages;
-    int64_t most = -1;
-    for (int s = 0; stages > 1 && s < stages; s++) {
-        CLV_TRY(clv_program_stage(r->program, o->machine, s, &stage, err));
-        p->schedule = o->plan.mode > CLV_PLAN_MODE_TRAIN ? CLV_SCHEDULE_DEFAULT : stage.schedule;
-        if (stage.memory.total <= most)
-            continue;
-        most = stage.memory.total;
-        p->memory_stage = s;
-        p->in_flight = stage.in_flight;
-    }
-    p->stages = stages > 1 ? stages : 0;
+    if (stages <= 1)
+        return CLV_OK;
+    CLV_TRY(clv_program_stage(r->program, o->machine, r->memory.stage, &stage, err));
+    p->schedule = o->plan.mode > CLV_PLAN_MODE_TRAIN ? CLV_SCHEDULE_DEFAULT : stage.schedule;
+    p->in_flight = stage.in_flight;
+    p->memory_stage = r->memory.stage;
+    p->stages = stages;
     p->can_run = p->compiled = true;
     p->virtual_stages = runs > 1 ? runs : 1;
     p->microbatches = o->plan.accumulate > 1 ? o->plan.accumulate : 1;

@@ -105,25 +105,15 @@ static double added_bytes(const clv_memory *memory, const int64_t *figure, const
     return machine->operand_bytes > 0 && value->matmuls ? machine->operand_bytes - (value->others ? 0 : bytes) : 0;
 }
 
-static int stage_of_peak(const clv_memory *memory, const clv_program *program)
-{
-    int stage = 0;
-    while (program->n_instructions > 0 && stage + 1 < clv_program_stage_count(program) &&
-           !clv_stages_have(program->instructions[memory->peak_instruction].stages, stage))
-        stage++;
-    return stage;
-}
-
 static void add_values(clv_memory *memory, const clv_program *program, const clv_machine *machine, kept_value *values,
                        double *parts)
 {
     const int64_t before = memory->activations + memory->gathered + memory->gradients;
-    const int stage = stage_of_peak(memory, program);
     find_readers(values, program);
     memory->activations += clv_software_recomputed_values(parts, program, machine);
     for (int b = 0; b < program->n_buffers; b++) {
         const clv_buffer *buffer = &program->buffers[b];
-        if (!clv_buffer_holds_memory_at(buffer, stage, memory->peak_instruction))
+        if (!clv_buffer_holds_memory_at(buffer, memory->stage, memory->peak_instruction))
             continue;
         int64_t *figure = clv_memory_figure(memory, program, buffer);
         const double bytes = (double)clv_dtype_size(buffer->type.dtype);
@@ -154,13 +144,13 @@ static clv_status add_kept_values(clv_memory *memory, const clv_program *program
 
 /* ---- state ---- */
 
-/* Whether it is a gradient that is split as the optimizer's state of a parameter. */
-static bool is_gradient_of_state(const clv_program *program, const clv_buffer *gradient)
+/* Whether it is a gradient that is split as one of these n buffers, the optimizer's state. */
+static bool is_gradient_of_state(const clv_program *program, const clv_buffer *gradient, const int *states, int n)
 {
     bool found = false;
-    for (int b = 0; gradient->is_gradient && !found && b < program->n_buffers; b++) {
-        const clv_buffer *state = &program->buffers[b];
-        found = state->role == CLV_ROLE_OPTIMIZER && state->type.rank == gradient->type.rank &&
+    for (int i = 0; gradient->is_gradient && !found && i < n; i++) {
+        const clv_buffer *state = &program->buffers[states[i]];
+        found = state->type.rank == gradient->type.rank &&
                 memcmp(state->type.shape, gradient->type.shape, (size_t)state->type.rank * sizeof *state->type.shape) ==
                     0 &&
                 clv_layout_equal(&state->layout, &gradient->layout);
@@ -168,21 +158,37 @@ static bool is_gradient_of_state(const clv_program *program, const clv_buffer *g
     return found;
 }
 
-/* What updated parameters take more than here, with AdamW's moments and f32 copy; of other optimizers as much more.
- * Their gradients are in it. */
-static void add_state(clv_memory *memory, const clv_program *program, const clv_machine *machine)
+/* Takes out the gradients that state_bytes has. */
+static clv_status take_gradients(clv_memory *memory, const clv_program *program, clv_error *err)
 {
-    const int stage = stage_of_peak(memory, program);
-    for (int b = 0; machine->state_bytes > 0 && b < program->n_buffers; b++) {
+    CLV_FREED int *states = calloc((size_t)program->n_buffers + 1, sizeof *states);
+    int n = 0;
+    if (!states)
+        return clv_fail_memory(err, "a report of memory", (size_t)program->n_buffers * sizeof *states);
+    for (int b = 0; b < program->n_buffers; b++)
+        if (program->buffers[b].role == CLV_ROLE_OPTIMIZER)
+            states[n++] = b;
+    for (int b = 0; b < program->n_buffers; b++) {
         const clv_buffer *held = &program->buffers[b];
-        if (!clv_buffer_holds_memory_at(held, stage, memory->peak_instruction) || !is_gradient_of_state(program, held))
+        if (!clv_buffer_holds_memory_at(held, memory->stage, memory->peak_instruction) ||
+            !is_gradient_of_state(program, held, states, n))
             continue;
         const int64_t bytes = held->bytes < memory->gradients ? held->bytes : memory->gradients;
         memory->gradients -= bytes;
         memory->region -= bytes;
         memory->total -= bytes;
     }
-    for (int b = 0; machine->state_bytes > 0 && b < program->n_buffers; b++) {
+    return CLV_OK;
+}
+
+/* What updated parameters take more than here, with AdamW's moments and f32 copy; of other optimizers as much more.
+ * Their gradients are in it. */
+static clv_status add_state(clv_memory *memory, const clv_program *program, const clv_machine *machine, clv_error *err)
+{
+    if (machine->state_bytes <= 0)
+        return CLV_OK;
+    CLV_TRY(take_gradients(memory, program, err));
+    for (int b = 0; b < program->n_buffers; b++) {
         const clv_buffer *buffer = &program->buffers[b];
         const bool is_f32 = buffer->type.dtype == CLV_F32;
         if (buffer->role != CLV_ROLE_PARAMETER || !buffer->updated || buffer->shares_with >= 0)
@@ -191,6 +197,7 @@ static void add_state(clv_memory *memory, const clv_program *program, const clv_
         memory->optimizer += llround(more * (double)local_elems(buffer));
         memory->total += llround(more * (double)local_elems(buffer));
     }
+    return CLV_OK;
 }
 
 clv_status clv_program_memory_on(const clv_program *program, const clv_machine *machine, clv_memory *out,
@@ -201,7 +208,7 @@ clv_status clv_program_memory_on(const clv_program *program, const clv_machine *
     CLV_TRY(clv_require(program && out, __func__, "a program and out", err));
     CLV_TRY(clv_program_memory(program, &memory, err));
     CLV_TRY(add_kept_values(&memory, program, m, err));
-    add_state(&memory, program, m);
+    CLV_TRY(add_state(&memory, program, m, err));
     memory.software =
         (int64_t)(logit_memory(program, m) + score_memory(program, m) + m->fragmentation * (double)memory.region);
     memory.total += memory.software;

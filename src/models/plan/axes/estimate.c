@@ -459,6 +459,7 @@ static clv_memory memory_of(const estimate *e, int64_t stage)
                           (last ? fmax(head->at[CLV_FIGURE_REGION], 0) : 0);
     clv_memory m = {
         .size = sizeof m,
+        .stage = (int)stage,
         .parameters = llround(layers * layer->at[CLV_FIGURE_PARAMETERS] + tables * head->at[CLV_FIGURE_PARAMETERS]),
         .optimizer = llround(layers * layer->at[CLV_FIGURE_OPTIMIZER] + tables * head->at[CLV_FIGURE_OPTIMIZER]),
         .gradients = llround(layers * gradients + tables * fmax(head->at[CLV_FIGURE_GRADIENTS], 0)),
@@ -637,7 +638,7 @@ static clv_status price_program(clv_plan_estimate *out, estimate *e, const clv_m
                             .schedule = price.schedule,
                             .time_stage = price.parts.stage,
                             .in_flight = price.in_flight,
-                            .memory_stage = price.memory_stage,
+                            .memory_stage = price.memory.stage,
                             .bubble = price.parts.waits,
                             .predicted = price.predicted,
                             .parts = price.parts,
@@ -662,16 +663,15 @@ static clv_status read_options(estimate *e, const clv_plan_estimate_options *opt
     return CLV_OK;
 }
 
-/* By one schedule. */
-static clv_status price_step(clv_plan_estimate *out, const estimate *asked, clv_plan_schedule schedule, clv_error *err)
+/* By one schedule. info: of what can run. */
+static clv_status price_step(clv_plan_estimate *out, const estimate *asked, const clv_model_info *info,
+                             clv_plan_schedule schedule, clv_error *err)
 {
     estimate e = *asked;
-    clv_model_info info;
     e.how.schedule = schedule;
-    e.can_run = runs(&e, &info);
     if (e.can_run && clv_virtual_stages_are_compiled(e.how.virtual_stages, axis_size(e.plan.mesh, "pipe"),
-                                                     e.plan.accumulate, info.layers))
-        return price_program(out, &e, &info, err);
+                                                     e.plan.accumulate, info->layers))
+        return price_program(out, &e, info, err);
     CLV_TRY(read_stages(&e, err));
     CLV_TRY(price_stages(out, &e, err));
     out->can_run = e.can_run;
@@ -679,11 +679,12 @@ static clv_status price_step(clv_plan_estimate *out, const estimate *asked, clv_
 }
 
 /* CLV_SCHEDULE_AUTO. */
-static clv_status price_step_by_best_schedule(clv_plan_estimate *out, const estimate *asked, clv_error *err)
+static clv_status price_step_by_best_schedule(clv_plan_estimate *out, const estimate *asked, const clv_model_info *info,
+                                              clv_error *err)
 {
     for (int i = 0; i < CLV_SCHEDULES_OF_AUTO; i++) {
         clv_plan_estimate other = *out;
-        CLV_TRY(price_step(&other, asked, clv_schedules_of_auto[i], err));
+        CLV_TRY(price_step(&other, asked, info, clv_schedules_of_auto[i], err));
         if (i == 0 || clv_step_is_better(&other.predicted, &other.memory, &out->predicted, &out->memory))
             *out = other;
     }
@@ -695,12 +696,14 @@ clv_status clv_plan_estimate_step(clv_plan_estimate *out, const clv_plan_estimat
     static const char call[] = "clv_plan_estimate_step";
     estimate e = {0};
     clv_plan_estimate result = {.predicted.size = sizeof result.predicted};
+    clv_model_info info;
     CLV_TRY(clv_require(out && options, call, "out and options", err));
     CLV_TRY(read_options(&e, options, call, err));
+    e.can_run = runs(&e, &info);
     if (e.how.schedule == CLV_SCHEDULE_AUTO && axis_size(e.plan.mesh, "pipe") > 1)
-        CLV_TRY(price_step_by_best_schedule(&result, &e, err));
+        CLV_TRY(price_step_by_best_schedule(&result, &e, &info, err));
     else
-        CLV_TRY(price_step(&result, &e, e.how.schedule, err));
+        CLV_TRY(price_step(&result, &e, &info, e.how.schedule, err));
     return clv_struct_copy_out(out, sizeof result, sizeof result, &result, call, err);
 }
 

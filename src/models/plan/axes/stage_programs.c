@@ -157,10 +157,8 @@ clv_status clv_program_price_compute(clv_program_price *out, const clv_plan_opti
                                .schedule = more.schedule,
                                .whole = whole};
     for (int64_t s = 1; s < stages; s++)
-        if (more.stage[s].total > out->memory.total) {
+        if (more.stage[s].total > out->memory.total)
             out->memory = more.stage[s];
-            out->memory_stage = s;
-        }
-    out->in_flight = more.in_flight[out->memory_stage];
+    out->in_flight = more.in_flight[out->memory.stage];
     return CLV_OK;
 }

@@ -12,9 +12,8 @@
 typedef struct clv_program_price {
     clv_prediction predicted;
     clv_prediction_parts parts;
-    clv_memory memory;    /* of the largest stage; peak is NULL */
-    int64_t memory_stage; /* from 0 */
-    double in_flight;     /* microbatches that it holds at most */
+    clv_memory memory; /* of the largest stage; peak is NULL */
+    double in_flight;  /* microbatches that it holds at most */
     clv_plan_schedule schedule;
     bool whole; /* of the program itself */
 } clv_program_price;
