@@ -403,24 +403,27 @@ static clv_shard whole_of(const clv_view *view)
     return shard;
 }
 
-/* Copies between a buffer on the device and the host; nothing if it is there. */
+/* Copies between a buffer on the device and the host, of packed rows those that are there; nothing if it is there. */
 static clv_status copy_view(const clv_expert_rows_step *s, const clv_view *view, void *host, clv_copy_kind kind,
                             clv_error *err)
 {
     const clv_shard whole = whole_of(view);
+    clv_shard there = whole;
     if (!s->host)
         return CLV_OK;
+    if (host == s->packed)
+        there.hi[1] = s->members[s->me].needs;
     return s->device->backend->copy(s->device, kind, kind == CLV_COPY_TO_HOST ? host : view->data, &whole,
-                                    kind == CLV_COPY_TO_HOST ? view->data : host, &whole, &whole,
+                                    kind == CLV_COPY_TO_HOST ? view->data : host, &whole, &there,
                                     clv_dtype_size(view->dtype), err);
 }
 
 clv_status clv_expert_rows_begin(clv_expert_rows_step *s, clv_error *err)
 {
     CLV_TRY(copy_view(s, s->ids, s->choices, CLV_COPY_TO_HOST, err));
-    CLV_TRY(copy_view(s, s->in, s->combines ? s->packed : s->apart, CLV_COPY_TO_HOST, err));
     count(s);
     CLV_TRY(check_room(s, err));
+    CLV_TRY(copy_view(s, s->in, s->combines ? s->packed : s->apart, CLV_COPY_TO_HOST, err));
     place_messages(s);
     set_spans(s);
     if (!s->combines)
@@ -438,6 +441,7 @@ clv_status clv_expert_rows_end(clv_expert_rows_step *s, clv_error *err)
     else if (s->scattered)
         scatter_rows(s);
     if (!s->combines)
-        memset(at_row(s, s->packed, needed), 0, (size_t)(s->room - needed) * s->row_bytes);
+        CLV_TRY(s->device->backend->fill(s->device, at_row(s, s->out->data, needed), (s->room - needed) * s->width,
+                                         s->out->dtype, CLV_REDUCTION_SUM, err));
     return copy_view(s, s->out, s->combines ? s->apart : s->packed, CLV_COPY_FROM_HOST, err);
 }
