@@ -246,22 +246,25 @@ static void test_plans_are_exact(void **state)
     clv_machine_free(machine);
 }
 
-/* A step of 4 layers, 1024 wide, without weights. overlap_on: the machine, for a step of bf16 with overlap; NULL: f32
- * without. */
+/* A step of 4 layers, 1024 wide, without weights. window 0: none. overlap_on: the machine, for a step of bf16 with
+ * overlap; NULL: f32 without. */
 static clv_program *plan(const char *mesh_text, int64_t heads, int64_t kv_heads, int64_t seq,
-                         clv_reshard_after_forward reshard, const clv_machine *overlap_on)
+                         clv_reshard_after_forward reshard, int64_t window, const clv_machine *overlap_on)
 {
     clv_mesh mesh;
     clv_axis_rules rules;
     clv_program *program;
-    const char *config = in_folder("%lld-%lld.json", (long long)heads, (long long)kv_heads);
+    char in_text[24];
+    snprintf(in_text, sizeof in_text, "%lld", (long long)window);
+    const char *config = in_folder("%lld-%lld-%s.json", (long long)heads, (long long)kv_heads, in_text);
     FILE *file = fopen(config, "w");
     assert_non_null(file);
-    fprintf(file,
-            "{\"model_type\": \"llama\", \"hidden_size\": 1024, \"intermediate_size\": 4096, \"num_hidden_layers\": 4, "
-            "\"num_attention_heads\": %lld, \"num_key_value_heads\": %lld, \"vocab_size\": 4096, "
-            "\"max_position_embeddings\": 131072, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0}",
-            (long long)heads, (long long)kv_heads);
+    fprintf(
+        file,
+        "{\"model_type\": \"mistral\", \"sliding_window\": %s, \"hidden_size\": 1024, \"intermediate_size\": 4096, "
+        "\"num_hidden_layers\": 4, \"num_attention_heads\": %lld, \"num_key_value_heads\": %lld, \"vocab_size\": 4096, "
+        "\"max_position_embeddings\": 131072, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0}",
+        window > 0 ? in_text : "null", (long long)heads, (long long)kv_heads);
     fclose(file);
     must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
     must(clv_axis_rules_preset(&rules, "dp", &mesh, &err), &err);
@@ -284,7 +287,7 @@ static clv_program *plan(const char *mesh_text, int64_t heads, int64_t kv_heads,
 /* What is kept for the backward pass, gathered or not. */
 static double activations(const char *mesh, int64_t kv_heads, clv_reshard_after_forward reshard)
 {
-    clv_program *program = plan(mesh, 8, kv_heads, 131072, reshard, NULL);
+    clv_program *program = plan(mesh, 8, kv_heads, 131072, reshard, 0, NULL);
     clv_memory memory = {.size = sizeof memory};
     must(clv_program_memory(program, &memory, &err), &err);
     clv_program_free(program);
@@ -312,7 +315,7 @@ static void test_rings_move_and_keep_blocks(void **state)
     clv_machine *machine = must_slow_ops();
     double bytes[2] = {0}, kept[2];
     for (int split = 0; split < 2; split++) {
-        clv_program *program = plan(split ? "context=8" : "data=1", 2, 1, SEQ_LONG, CLV_RESHARD_WEIGHTS, machine);
+        clv_program *program = plan(split ? "context=8" : "data=1", 2, 1, SEQ_LONG, CLV_RESHARD_WEIGHTS, 0, machine);
         clv_memory memory = {.size = sizeof memory};
         must(clv_program_memory(program, &memory, &err), &err);
         kept[split] = (double)(memory.activations + memory.gathered);
@@ -331,6 +334,18 @@ static void test_rings_move_and_keep_blocks(void **state)
     assert_true(kept[1] <= 1.1 / RING * kept[0]);
 }
 
+/* Most blocks are out of sight of a window. */
+static void test_no_ring_for_windows(void **state)
+{
+    clv_machine *machine = must_slow_ops();
+    for (int windows = 0; windows < 2; windows++) {
+        clv_program *program = plan("context=8", 2, 1, 16384, CLV_RESHARD_WEIGHTS, windows ? 1024 : 0, machine);
+        assert_int_equal(permutes(program, CLV_BF16) > 0, !windows);
+        clv_program_free(program);
+    }
+    clv_machine_free(machine);
+}
+
 /* Causal attention is equal work on all ranks, also where they split positions: the rank with the end of the sequence
  * would have (2 - 1/8) times as much. */
 static void test_ranks_have_equal_work(void **state)
@@ -338,7 +353,7 @@ static void test_ranks_have_equal_work(void **state)
     const char *const meshes[] = {"data=1", "context=8"};
     double flops[2];
     for (int i = 0; i < 2; i++) {
-        clv_program *program = plan(meshes[i], 2, 1, 131072, CLV_RESHARD_WEIGHTS, NULL);
+        clv_program *program = plan(meshes[i], 2, 1, 131072, CLV_RESHARD_WEIGHTS, 0, NULL);
         clv_prediction predicted = {.size = sizeof predicted};
         must(clv_program_predict(program, NULL, &predicted, &err), &err);
         flops[i] = predicted.flops;
@@ -364,11 +379,11 @@ static int count(const clv_program *program, const char *kind)
  * values are gathered where there are not. The embedding's gradient exchanges width for positions. */
 static void test_exchanges_by_price(void **state)
 {
-    clv_program *program = plan("context=8", 8, 8, 4096, CLV_RESHARD_WEIGHTS, NULL);
+    clv_program *program = plan("context=8", 8, 8, 4096, CLV_RESHARD_WEIGHTS, 0, NULL);
     assert_int_equal(count(program, "all_to_all"), 6 * 4 + 1);
     assert_int_equal(count(program, "all_gather"), 0);
     clv_program_free(program);
-    program = plan("context=8", 2, 1, 4096, CLV_RESHARD_WEIGHTS, NULL);
+    program = plan("context=8", 2, 1, 4096, CLV_RESHARD_WEIGHTS, 0, NULL);
     assert_int_equal(count(program, "all_to_all"), 1);
     assert_true(count(program, "all_gather") == 4 && count(program, "reduce_scatter") == 4);
     clv_program_free(program);
@@ -382,6 +397,7 @@ int main(void)
                                        cmocka_unit_test(test_plans_are_exact),
                                        cmocka_unit_test(test_activations_divide_by_the_ranks),
                                        cmocka_unit_test(test_rings_move_and_keep_blocks),
+                                       cmocka_unit_test(test_no_ring_for_windows),
                                        cmocka_unit_test(test_exchanges_by_price),
                                        cmocka_unit_test(test_ranks_have_equal_work)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
