@@ -252,8 +252,8 @@ static clv_status save(const clv_plan_search *found, const clv_plan_option *o, c
     return clv_saved_plan_write(&plan, path, err);
 }
 
-/* A search compiles thousands of programs: their memory is kept for the next one, since its return to the system and the
- * page faults after it take a quarter of the time. */
+/* A search compiles thousands of programs. Their memory is kept for the next ones: page faults after its return to the
+ * system take a quarter of the time. */
 static void keep_freed_memory(void)
 {
 #ifdef __GLIBC__
