@@ -40,13 +40,16 @@ static bool is_dominated(const clv_plan_search *s, const clv_searched_layout *l,
     return false;
 }
 
+/* Those that are priced by programs come first: what they reach saves programs of stages, which take seconds. */
 static int by_bound(const void *a, const void *b)
 {
     const clv_searched_layout *x = *(clv_searched_layout *const *)a, *y = *(clv_searched_layout *const *)b;
+    if (x->at.planned != y->at.planned)
+        return x->at.planned ? 1 : -1;
     return x->bound != y->bound ? (x->bound < y->bound ? -1 : 1) : (x < y ? -1 : 1);
 }
 
-/* Of a list sorted by bounds: seconds a sequence that as many of the first n layouts reach as are reported; infinity:
+/* Of a list: seconds a sequence that as many of the first n layouts reach as are reported; infinity:
  * fewer fit. */
 static double reached(const clv_plan_search *s, clv_searched_layout *const *order, int n)
 {
@@ -81,12 +84,12 @@ static int search_chunk(clv_plan_search *s, clv_searched_layout **order, int i, 
 {
     clv_searched_layout *chunk[CHUNK];
     const double limit = bounded ? reached(s, order, i) : (double)INFINITY;
-    const double runs = bounded ? fmax(limit, reached_by_programs(order, i)) : (double)INFINITY;
     int n = 0;
     s->reached = limit;
+    s->reached_by_programs = bounded ? reached_by_programs(order, i) : (double)INFINITY;
     for (; i < s->n_layouts && n < CHUNK; i++) {
         clv_searched_layout *l = order[i];
-        if (l->bound > (l->at.planned ? limit : runs))
+        if (l->bound > (l->at.planned ? limit : fmax(limit, s->reached_by_programs)))
             continue;
         l->skipped = bounded && is_dominated(s, l, l->bound);
         chunk[n++] = l;

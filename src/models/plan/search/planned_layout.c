@@ -17,18 +17,29 @@ enum { CHEAP = 64 }; /* layers times microbatches of a program that takes no lon
 
 /* ---- schedules ---- */
 
-/* Parts keep their shares of what is not the bubble. */
-clv_status clv_search_refine_planned(const clv_plan_search *s, clv_search_candidate *c)
+/* By a program of so many microbatches of the candidate's size. */
+static clv_status price_program(clv_program_price *out, const clv_plan_search *s, const clv_search_candidate *c,
+                                int64_t microbatches)
 {
     const clv_searched_layout *l = &s->layouts[c->layout];
     clv_plan_options o = clv_search_options_of(s, c);
     clv_axis_rules rules = l->at.rules;
-    clv_program_price p;
-    clv_price *price = &c->price;
     if (c->virtual_stages > 1)
         CLV_TRY(clv_axis_rules_set_stages(&rules, &l->at.mesh, (int)c->virtual_stages, NULL, 0, NULL));
     o.rules = &rules;
-    CLV_TRY(clv_program_price_compute(&p, &o, l->at.stages, s->space.shape.layers, NULL));
+    if (microbatches != c->accumulate) {
+        o.batch = c->batch / c->accumulate * microbatches;
+        o.accumulate = microbatches;
+    }
+    return clv_program_price_compute(out, &o, l->at.stages, s->space.shape.layers, NULL);
+}
+
+/* Parts keep their shares of what is not the bubble. */
+clv_status clv_search_refine_planned(const clv_plan_search *s, clv_search_candidate *c)
+{
+    clv_program_price p;
+    clv_price *price = &c->price;
+    CLV_TRY(price_program(&p, s, c, c->accumulate));
     const double busy = price->seconds - price->part[CLV_TIME_BUBBLE];
     for (int i = 0; i < CLV_TIME_COUNT; i++)
         price->part[i] *= busy > 0 ? (p.predicted.seconds - p.parts.waits) / busy : 0;
@@ -69,14 +80,58 @@ static void price_schedule(clv_search_candidate *c, const clv_plan_search *s, co
     c->fits = clv_search_fits(s, c);
 }
 
-/* By its program, where the rough figure of what it holds decides that it does not fit. */
-static void refine_doubtful(clv_search_candidate *c, const clv_plan_search *s)
+/* Whether the rough figure of what it holds decides that it does not fit. */
+static bool is_doubtful(const clv_plan_search *s, const clv_search_candidate *c)
 {
-    const double least = c->price.memory / clv_pipeline_held(c->schedule);
-    if (!c->runs || c->whole || c->price.memory <= s->memory_limit || least > s->memory_limit)
-        return;
-    c->whole = clv_search_refine_planned(s, c) == CLV_OK;
-    c->fits = clv_search_fits(s, c);
+    return c->runs && !c->whole && c->price.memory > s->memory_limit &&
+           c->price.memory / clv_pipeline_held(c->schedule) <= s->memory_limit;
+}
+
+/* Of the schedules with the same options: the fastest that fits, the fastest of these that runs, the one that needs the
+ * least memory; batch 0: none. */
+typedef struct found {
+    clv_search_candidate best, runs, least;
+} found;
+
+/* Whether as many microbatches as there are stages hold too much already: their program is small. */
+static bool holds_too_much(const clv_plan_search *s, const clv_search_candidate *c)
+{
+    const int64_t stages = s->layouts[c->layout].at.stages;
+    clv_program_price p;
+    return c->accumulate > stages && price_program(&p, s, c, stages) == CLV_OK &&
+           (double)p.memory.total > s->memory_limit;
+}
+
+static bool comes_before(const clv_plan_search *s, const clv_search_candidate *c, const clv_search_candidate *other)
+{
+    return !other->batch || clv_search_compare(s, c, other) < 0;
+}
+
+static void consider(found *of, const clv_plan_search *s, clv_searched_layout *l, const clv_search_candidate *c)
+{
+    if (s->exhaustive)
+        clv_search_add(l, c);
+    if (c->fits && comes_before(s, c, &of->best))
+        of->best = *c;
+    if (c->fits && c->runs && comes_before(s, c, &of->runs))
+        of->runs = *c;
+    if (!of->least.batch || c->price.memory < of->least.price.memory)
+        of->least = *c;
+}
+
+/* One that is doubtful is priced by its program, which takes seconds, where its estimate is faster than what else fits,
+ * or than what else runs. */
+static void consider_doubtful(found *of, const clv_plan_search *s, clv_searched_layout *l, clv_search_candidate *c)
+{
+    const double seconds = c->price.seconds / (double)c->batch;
+    const bool runs_first = l->best_runs < 0 || comes_before(s, c, &l->item[l->best_runs]);
+    const bool wanted = (comes_before(s, c, &of->best) && seconds <= s->reached) ||
+                        (comes_before(s, c, &of->runs) && runs_first && seconds <= s->reached_by_programs);
+    if (wanted && !holds_too_much(s, c)) {
+        c->whole = clv_search_refine_planned(s, c) == CLV_OK;
+        c->fits = clv_search_fits(s, c);
+    }
+    consider(of, s, l, c);
 }
 
 static void price_schedules(clv_plan_search *s, clv_searched_layout *l, int variant, int amount)
@@ -87,7 +142,8 @@ static void price_schedules(clv_plan_search *s, clv_searched_layout *l, int vari
                               .batch = s->space.batch,
                               .accumulate = l->sizes[amount],
                               .no_sync = l->sizes[amount] > 1 && (s->base.no_sync || l->at.stages > 1)},
-                         best = {0}, runs = {0}, least = {0};
+                         doubtful = {0};
+    found of = {0};
     clv_plan_schedule schedule;
     int64_t virtual_stages;
     clv_estimate *from;
@@ -101,19 +157,15 @@ static void price_schedules(clv_plan_search *s, clv_searched_layout *l, int vari
             price_schedule(&c, s, from, schedule, virtual_stages);
         if (c.price.seconds <= 0 || (s->space.runnable && !c.runs))
             continue;
-        if (!best.batch)
-            refine_doubtful(&c, s);
-        if (s->exhaustive)
-            clv_search_add(l, &c);
-        if (c.fits && (!best.batch || clv_search_compare(s, &c, &best) < 0))
-            best = c;
-        if (c.fits && c.runs && (!runs.batch || clv_search_compare(s, &c, &runs) < 0))
-            runs = c;
-        if (!least.batch || c.price.memory < least.price.memory)
-            least = c;
+        if (is_doubtful(s, &c))
+            doubtful = c;
+        else
+            consider(&of, s, l, &c);
     }
+    if (doubtful.batch)
+        consider_doubtful(&of, s, l, &doubtful);
     clv_estimate_free(from);
-    if (!least.batch)
+    if (!of.least.batch)
         l->status =
             clv_fail(&l->err, CLV_EINVAL,
                      "%lld layers on %lld stages: no schedule%s%s with %lld virtual stages; valid: at most %lld",
@@ -122,16 +174,17 @@ static void price_schedules(clv_plan_search *s, clv_searched_layout *l, int vari
                      (long long)(s->space.shape.layers / l->at.stages));
     if (s->exhaustive)
         return;
-    if (best.batch)
-        clv_search_add(l, &best);
+    if (of.best.batch)
+        clv_search_add(l, &of.best);
     clv_search_find_best(s, l);
-    const bool add_runs =
-        runs.batch && !best.runs && (l->best_runs < 0 || clv_search_compare(s, &runs, &l->item[l->best_runs]) < 0);
+    const bool add_runs = of.runs.batch && !of.best.runs &&
+                          (l->best_runs < 0 || clv_search_compare(s, &of.runs, &l->item[l->best_runs]) < 0);
     if (add_runs)
-        clv_search_add(l, &runs);
-    const bool is_runs = add_runs && least.schedule == runs.schedule && least.virtual_stages == runs.virtual_stages;
-    if (least.batch && !is_runs && (!best.batch || least.price.memory < best.price.memory))
-        clv_search_add(l, &least);
+        clv_search_add(l, &of.runs);
+    const bool is_runs =
+        add_runs && of.least.schedule == of.runs.schedule && of.least.virtual_stages == of.runs.virtual_stages;
+    if (of.least.batch && !is_runs && (!of.best.batch || of.least.price.memory < of.best.price.memory))
+        clv_search_add(l, &of.least);
 }
 
 /* ---- a layout ---- */
