@@ -22,6 +22,15 @@ from .program import Program, compile
 from .session import Session
 
 
+def _plain(value: Any) -> Any:
+    """A jax.Array as one of NumPy, also of several devices; a key's numbers; ui32 and ui64 in i64, which holds them."""
+    if str(getattr(value, "dtype", "")).startswith("key<"):
+        value = importlib.import_module("jax").random.key_data(value)
+    array = np.asarray(value) if hasattr(value, "addressable_shards") else value
+    unsigned = isinstance(array, np.ndarray) and array.dtype.name in ("uint32", "uint64")
+    return array.astype(np.int64) if unsigned else array
+
+
 class Imported(_c.ReadOnly, ProcessLocal):
     """A program (StableHLO text, or the bytes of what ``torch.export.save`` writes), compiled for a mesh (None: the
     text's own, or one rank).
@@ -98,7 +107,7 @@ class Imported(_c.ReadOnly, ProcessLocal):
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The results by name, of arguments by name."""
-        return self._ready().run(self.program, inputs)
+        return self._ready().run(self.program, {name: _plain(value) for name, value in inputs.items()})
 
     def __call__(self, *arrays: Any) -> list[Any]:
         """The results in order, of the arguments in order."""
@@ -110,11 +119,18 @@ class Imported(_c.ReadOnly, ProcessLocal):
 def from_jax(f: Any, *args: Any, mesh: MeshLike = None, **options: Any) -> Imported:
     """A JAX function as it is lowered for arguments of these shapes (arrays, or ``jax.ShapeDtypeStruct``), on any mesh.
 
-    The arguments of the result are the leaves of args, in JAX's order: ``imported(*jax.tree.leaves((x, y)))``.
+    The arguments of the result are the leaves of args, in JAX's order: ``imported(*jax.tree.leaves((x, y)))``. Of a
+    jitted f with static arguments they are those of its text, without what it does not use (``imported.names``).
     """
     jax = importlib.import_module("jax")
 
-    text = jax.jit(f, keep_unused=True).lower(*args).as_text(debug_info=True)
+    try:
+        lowered = jax.jit(f, keep_unused=True).lower(*args)
+    except (TypeError, ValueError):
+        if not hasattr(f, "lower"):
+            raise
+        lowered = f.lower(*args)
+    text = lowered.as_text(debug_info=True)
     found = re.search(r"module @(\w+)", text)
     return Imported(text, mesh, name=found.group(1) if found else "jax", **options)
 

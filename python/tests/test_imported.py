@@ -63,6 +63,18 @@ def test_from_jax():
         assert np.allclose(ours, theirs, rtol=1e-5)
 
 
+def test_from_jax_with_keys_and_static_arguments():
+    jax = pytest.importorskip("jax")
+
+    def f(key, x, n):
+        return jax.random.bernoulli(key, 0.5, x.shape) * x * n
+
+    x, jitted = np.ones((2, 3), np.float32), jax.jit(f, static_argnums=2)
+    for key in (jax.random.PRNGKey(1), jax.random.key(1)):
+        (ours,) = cleave.from_jax(jitted, key, x, 3, mesh="model=2")(key, jax.numpy.asarray(x))
+        assert np.array_equal(ours, jitted(key, x, 3))
+
+
 TORCH = GOLDEN / "torch_export"
 
 

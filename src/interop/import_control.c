@@ -1,7 +1,8 @@
 /* import_control.c - imports calls, loops and barriers: builds what such an op contains in its place.
  *
  * A while loop is unrolled: its counter is known at each turn (import_evaluate.c), and with it whether there is another
- * one. */
+ * one. Of a case whose index is not known all branches are built, and their results selected. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "interop/importer.h"
@@ -84,22 +85,54 @@ static clv_status while_loop(importer *im, const mlir_op *op, const imported *in
     }
 }
 
-/* Branch i, clamped to the last; i is known. */
-static clv_status branch(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
+static clv_status take_branch(importer *im, const mlir_op *op, int64_t i, imported *out, clv_error *err)
 {
     const mlir_op *end;
-    double real;
-    int64_t i;
-    if (op->n_operands != 1 || op->n_regions < 1 || !imported_number(&in[0], &real, &i))
-        return import_fail(im, op, err, CLV_EUNSUPPORTED, "which branch is taken depends on values");
-    i = im->row->kind ? !i : i < 0 || i >= op->n_regions ? op->n_regions - 1 : i;
-    if (i >= op->n_regions)
-        return import_fail(im, op, err, CLV_ESYNTAX, "no branch %lld", (long long)i);
     CLV_TRY(import_region(im, &op->regions[i], &end, err));
     if (end->n_operands != op->n_results)
         return import_fail(im, end, err, CLV_ESYNTAX, "%d values; %d are needed", end->n_operands, op->n_results);
     take_results(im, end, out);
     return CLV_OK;
+}
+
+/* All branches, the last of them where the index is none of the others: a branch has no effect but its results. */
+static clv_status choose_among_branches(importer *im, const mlir_op *op, const imported *index, imported *out,
+                                        clv_error *err)
+{
+    CLV_FREED imported *other = calloc((size_t)op->n_results + 1, sizeof *other);
+    const clv_value which = imported_compact(im, index);
+    if (!other)
+        return clv_fail_memory(err, "a branch", (size_t)op->n_results * sizeof *other);
+    CLV_TRY(take_branch(im, op, op->n_regions - 1, out, err));
+    for (int i = op->n_regions - 2; i >= 0; i--) {
+        CLV_TRY(take_branch(im, op, i, other, err));
+        clv_value is = im->row->kind ? which
+                                     : clv_pointwise(im->graph, CLV_EQUAL, which,
+                                                     clv_fill(im->graph, index->type.dtype, 0, NULL, i));
+        for (int r = 0; r < op->n_results; r++) {
+            if (!clv_type_equal(&other[r].type, &out[r].type))
+                return import_fail(im, op, err, CLV_ESHAPE, "branches with results of different types");
+            clv_value where = clv_where(im->graph, is, imported_compact(im, &other[r]), imported_compact(im, &out[r]));
+            out[r] = imported_of(out[r].type, where);
+        }
+    }
+    return CLV_OK;
+}
+
+/* Branch i, clamped to the last. */
+static clv_status branch(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
+{
+    double real;
+    int64_t i;
+    if (op->n_operands != 1 || op->n_regions < 1 || in[0].type.rank != 0 || (im->row->kind && op->n_regions != 2))
+        return import_fail(im, op, err, CLV_ESYNTAX, "one index and its branches are needed");
+    if (imported_number(&in[0], &real, &i)) {
+        i = im->row->kind ? !i : i;
+        return take_branch(im, op, i < 0 || i >= op->n_regions ? op->n_regions - 1 : i, out, err);
+    }
+    if (im->manual)
+        return import_fail(im, op, err, CLV_EUNSUPPORTED, "inside shard_map, which branch is taken depends on values");
+    return choose_among_branches(im, op, &in[0], out, err);
 }
 
 static clv_status same(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)

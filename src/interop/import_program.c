@@ -543,7 +543,8 @@ clv_status import_op(importer *im, const mlir_op *op, clv_error *err)
         return import_fail(im, op, err, CLV_EUNSUPPORTED,
                            "an op that changes its operand; save exported.run_decompositions({}), which has none");
     if (!row)
-        return import_fail(im, op, err, CLV_EUNSUPPORTED, "this op is not supported");
+        return import_fail(im, op, err, CLV_EUNSUPPORTED, "this op is not supported%s",
+                           im->module->archive ? "; exported.run_decompositions() may have others in its place" : "");
     if (++im->ops > IMPORT_OPS)
         return import_fail(im, op, err, CLV_ELIMIT, "more than %d ops, with loops unrolled", IMPORT_OPS);
     size_t n = (size_t)op->n_operands + (size_t)op->n_results;

@@ -519,6 +519,25 @@ def converts():
 
 
 @program
+def branches():
+    """Branches that depend on values, roundings to a format, and normal numbers."""
+
+    def loss(w, key, x, i, good):
+        y = jax.lax.cond(x.sum() > 0, lambda x: jnp.tanh(x @ w), lambda x: 2 * jnp.cos(x @ w), x)
+        y = jax.lax.switch(i, [jnp.sin, jnp.cos, lambda y: y @ y.T @ y], y) + jax.random.normal(key, x.shape)
+        y, n = jax.lax.cond(good, lambda: (y, 1), lambda: (y / 0, 2))
+        return (jax.lax.reduce_precision(y, 8, 23) * jax.lax.reduce_precision(x, 8, 7)).mean(), n
+
+    x, w = weights(x=(6, 8), w=(8, 8)).values()
+    ends = jnp.array([0, 0.5, 0.999999, -0.9999999, 1e-8], jnp.float32)
+
+    def f(w, key, x, i, good):
+        return jax.value_and_grad(loss, has_aux=True)(w, key, x, i, good), jax.scipy.special.erfinv(ends + 0 * i)
+
+    return f, (w, jax.random.PRNGKey(5), x, jnp.int32(7), jnp.array(True))
+
+
+@program
 def convolution():
     def f(x, w):
         return jax.lax.conv(x, w, (1, 1), "SAME")
