@@ -122,7 +122,7 @@ static void test_whole(void **state)
         {"llama", "pipe=3,data=2", "fsdp", 7, 4, 5, CLV_BF16, CLV_RECOMPUTE_FULL, CLV_RESHARD_ALL, false},
         {"llama", "pipe=4,data=2", "zero1", 4, 2, 1, CLV_F32, 0, 0, false},
         {"llama", "pipe=2,data=4", "dp", 4, 4, 12, CLV_BF16, 0, 0, true},
-        {"mixtral", "pipe=2,data=2,expert=2", "zero1", 4, 4, 4, CLV_BF16, 0, 0, false},
+        {"mixtral", "data=2,pipe=3,expert=2", "zero1", 4, 4, 4, CLV_BF16, 0, 0, false},
         {"capacity", "pipe=2,data=2,expert=2", "fsdp", 4, 4, 6, CLV_F32, 0, 0, true},
         {"capacity", "pipe=2,expert=2,model=2", "zero1+megatron-sp", 5, 2, 4, CLV_BF16, 0, CLV_RESHARD_ALL, false},
         {"qwen2_moe", "pipe=2,expert=2", "zero1", 4, 2, 4, CLV_BF16, CLV_RECOMPUTE_SELECTIVE, 0, false},

@@ -63,14 +63,15 @@ static void divide_into_primes(clv_axis_division *divisions, const clv_mesh *mes
 }
 
 /* Divides an axis that crosses hosts into the parts across and inside hosts: collectives may use the faster link first.
- * If hosts have 8 ranks, of an axis of 12 aligned runs of 4 are inside hosts. */
-static void divide_by_hosts(clv_axis_division *divisions, const clv_cost_model *cost)
+ * If hosts have 8 ranks, of an axis of 12 aligned runs of 4 are inside hosts. The axis of pipeline stages has one rank
+ * in the problem, and all in the cost model. */
+static void divide_by_hosts(clv_axis_division *divisions, const clv_mesh *mesh, const clv_cost_model *cost)
 {
-    const clv_mesh *mesh = &cost->mesh;
     int64_t left = cost->machine->ranks_per_host; /* ranks of a host, divided by those of inner axes */
     for (int a = mesh->n_axes - 1; a >= 0 && left > 1; a--) {
-        int64_t size = mesh->axis[a].size;
-        clv_axis_division_add(&divisions[a], size / clv_gcd(size, left));
+        int64_t size = cost->mesh.axis[a].size;
+        if (mesh->axis[a].size > 1)
+            clv_axis_division_add(&divisions[a], size / clv_gcd(size, left));
         left = left % size == 0 ? left / size : 1;
     }
 }
@@ -98,7 +99,7 @@ bool clv_reshard_find_subaxes(clv_reshard_problem *problem, const clv_layout *fr
     if (from->reduction != CLV_REDUCTION_NONE && !(is_even(from, problem->shape) && is_even(to, problem->shape)))
         divide_into_primes(divisions, mesh);
     if (problem->cost && !problem->cost->uniform_links)
-        divide_by_hosts(divisions, problem->cost);
+        divide_by_hosts(divisions, mesh, problem->cost);
     problem->n_subaxes = 0;
     for (int a = 0; a < mesh->n_axes; a++)
         for (int i = 0; i + 1 < divisions[a].n; i++) {
