@@ -56,8 +56,10 @@ size_t clv_printable(char *out, size_t size, const char *text, size_t length)
     if (fits)
         out[0] = '\0';
     for (size_t at = 0; at < length; at += taken) {
-        char escaped[ESCAPE_SIZE];
-        size_t n = (size_t)escape_character(escaped, &taken, text + at, length - at);
+        char escaped[ESCAPE_SIZE] = {text[at]};
+        size_t n = taken = 1;
+        if (text[at] < ' ' || text[at] > '~') /* most are not, and are copied without snprintf */
+            n = (size_t)escape_character(escaped, &taken, text + at, length - at);
         fits = fits && whole + n < size;
         if (fits)
             memcpy(out + whole, escaped, n + 1);
