@@ -343,6 +343,29 @@ static void test_bubbles_beside_axes(void **state)
         }
 }
 
+/* Gradients that are reduced once a step, many against few tokens: no stage waits for the reductions of the next one. */
+static void test_no_stage_waits_for_reductions(void **state)
+{
+    static const clv_plan_schedule schedules[] = {CLV_SCHEDULE_1F1B, CLV_SCHEDULE_INTERLEAVED};
+    for (int k = 0; k < 2; k++) {
+        int64_t memory[STAGES];
+        const planned p = {.schedule = schedules[k],
+                           .microbatches = 4,
+                           .layers = PLANNED_LAYERS,
+                           .vocab = 32,
+                           .runs = k + 1,
+                           .stages = STAGES,
+                           .mesh = "pipe=4,data=16",
+                           .preset = "zero1",
+                           .no_sync = true};
+        const double formula = (STAGES - 1) / ((double)p.microbatches * p.runs + STAGES - 1);
+        const double bubble = bubble_of_plan(&p, memory);
+        if (bubble > formula + 0.025)
+            fail_msg("%s waits %.3f of the time, by the formula %.3f", clv_plan_schedule_name(p.schedule), bubble,
+                     formula);
+    }
+}
+
 /* Of a large vocabulary the last stage has fewer layers, and the step is never predicted to take longer for it. */
 static void test_balanced_stages(void **state)
 {
@@ -645,6 +668,7 @@ int main(void)
                                        cmocka_unit_test(test_checkpoints_of_any_mesh),
                                        cmocka_unit_test(test_bubbles_and_memory),
                                        cmocka_unit_test(test_bubbles_beside_axes),
+                                       cmocka_unit_test(test_no_stage_waits_for_reductions),
                                        cmocka_unit_test(test_balanced_stages),
                                        cmocka_unit_test(test_plans_are_exact),
                                        cmocka_unit_test(test_sends),

@@ -20,7 +20,7 @@ typedef struct unit_search {
     const clv_instruction_edges *edges; /* by `to`, ascending */
     bool *from_inputs;                  /* [n_instructions] it reads inputs and constants alone, or what does */
     bool *leads;                        /* [n_instructions] the stage before waits for what follows from it */
-    bool *adds;                         /* [n_instructions] it reads the gradient of an earlier microbatch */
+    bool *adds;                         /* [n_instructions] it reads the gradient of an earlier microbatch; scratch */
     int *by_readers;                    /* [n_instructions] the depth of what reads it first */
 } unit_search;
 
@@ -164,6 +164,23 @@ static void take_from_sums(const unit_search *s)
     }
 }
 
+/* Steps of sums over microbatches that updates alone wait for, as reductions of gradients, are of no microbatch: a stage
+ * takes them when it has nothing else to do. Within the last microbatch the stage before would wait for them. */
+static void find_steps_of_sums(const unit_search *s)
+{
+    const clv_instruction_edges *e = s->edges;
+    bool *is_read = s->adds; /* by what is neither an update nor such a step */
+    memset(is_read, 0, (size_t)s->program->n_instructions * sizeof *is_read);
+    for (int i = s->program->n_instructions - 1, k = e->n - 1; i >= 0; i--) {
+        clv_pipeline_unit *it = &s->units[i];
+        if (it->microbatch > 1 && is_backward(s, i) && !is_read[i] && !is_send(s, i) &&
+            has_no_microbatch(&s->program->instructions[i]))
+            it->microbatch = 0;
+        for (; k >= 0 && e->to[k] == i; k--)
+            is_read[e->from[k]] |= it->microbatch > 0;
+    }
+}
+
 /* ---- passes ---- */
 
 static void find_passes(const unit_search *s)
@@ -204,6 +221,7 @@ clv_status clv_find_pipeline_units(clv_pipeline_unit *units, const clv_program *
     carry_backward(&s);
     take_from_readers(&s, true);
     take_from_sums(&s);
+    find_steps_of_sums(&s);
     find_passes(&s);
     return CLV_OK;
 }
