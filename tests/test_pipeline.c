@@ -343,7 +343,7 @@ static void test_bubbles_beside_axes(void **state)
         }
 }
 
-/* Gradients that are reduced once a step, many against few tokens: no stage waits for the reductions of the next one. */
+/* Gradients that are reduced once a step, many against few tokens: no stage waits for reductions of the next one. */
 static void test_no_stage_waits_for_reductions(void **state)
 {
     static const clv_plan_schedule schedules[] = {CLV_SCHEDULE_1F1B, CLV_SCHEDULE_INTERLEAVED};

@@ -164,8 +164,8 @@ static void take_from_sums(const unit_search *s)
     }
 }
 
-/* Steps of sums over microbatches that updates alone wait for, as reductions of gradients, are of no microbatch: a stage
- * takes them when it has nothing else to do. Within the last microbatch the stage before would wait for them. */
+/* Steps of sums over microbatches that updates alone wait for, as reductions of gradients, are of no microbatch: a
+ * stage takes them when it has nothing else to do. Within the last microbatch the stage before would wait for them. */
 static void find_steps_of_sums(const unit_search *s)
 {
     const clv_instruction_edges *e = s->edges;
