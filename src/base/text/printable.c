@@ -32,6 +32,12 @@ enum { ESCAPE_SIZE = 12 };
 static int escape_character(char out[ESCAPE_SIZE], size_t *taken, const char *text, size_t length)
 {
     static const char *const short_names[] = {['\t'] = "\\t", ['\n'] = "\\n", ['\r'] = "\\r"};
+    if (*text >= ' ' && *text <= '~') { /* most are, in names of ops that a search makes by the million */
+        out[0] = *text;
+        out[1] = '\0';
+        *taken = 1;
+        return 1;
+    }
     size_t n = clv_utf8_character(text, length);
     *taken = n > 0 ? n : 1;
     if (n == 0)
@@ -56,10 +62,8 @@ size_t clv_printable(char *out, size_t size, const char *text, size_t length)
     if (fits)
         out[0] = '\0';
     for (size_t at = 0; at < length; at += taken) {
-        char escaped[ESCAPE_SIZE] = {text[at]};
-        size_t n = taken = 1;
-        if (text[at] < ' ' || text[at] > '~') /* most are not, and are copied without snprintf */
-            n = (size_t)escape_character(escaped, &taken, text + at, length - at);
+        char escaped[ESCAPE_SIZE];
+        size_t n = (size_t)escape_character(escaped, &taken, text + at, length - at);
         fits = fits && whole + n < size;
         if (fits)
             memcpy(out + whole, escaped, n + 1);

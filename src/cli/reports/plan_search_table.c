@@ -2,11 +2,13 @@
  * writes --save. */
 #include "cli/reports/plan_search_table.h"
 
-#include <malloc.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <unistd.h>
 
 #include "cli/output/messages.h"
