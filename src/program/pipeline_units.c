@@ -8,7 +8,6 @@
 #include "program/pipeline_units.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 
@@ -20,7 +19,8 @@ typedef struct unit_search {
     const clv_instruction_edges *edges; /* by `to`, ascending */
     bool *from_inputs;                  /* [n_instructions] it reads inputs and constants alone, or what does */
     bool *leads;                        /* [n_instructions] the stage before waits for what follows from it */
-    bool *adds;                         /* [n_instructions] it reads the gradient of an earlier microbatch; scratch */
+    bool *adds;                         /* [n_instructions] it reads the gradient of an earlier microbatch */
+    bool *is_read;                      /* [n_instructions] by what is neither an update nor a step of a sum */
     int *by_readers;                    /* [n_instructions] the depth of what reads it first */
 } unit_search;
 
@@ -169,15 +169,13 @@ static void take_from_sums(const unit_search *s)
 static void find_steps_of_sums(const unit_search *s)
 {
     const clv_instruction_edges *e = s->edges;
-    bool *is_read = s->adds; /* by what is neither an update nor such a step */
-    memset(is_read, 0, (size_t)s->program->n_instructions * sizeof *is_read);
     for (int i = s->program->n_instructions - 1, k = e->n - 1; i >= 0; i--) {
         clv_pipeline_unit *it = &s->units[i];
-        if (it->microbatch > 1 && is_backward(s, i) && !is_read[i] && !is_send(s, i) &&
+        if (it->microbatch > 1 && is_backward(s, i) && !s->is_read[i] && !is_send(s, i) &&
             has_no_microbatch(&s->program->instructions[i]))
             it->microbatch = 0;
         for (; k >= 0 && e->to[k] == i; k--)
-            is_read[e->from[k]] |= it->microbatch > 0;
+            s->is_read[e->from[k]] |= it->microbatch > 0;
     }
 }
 
@@ -210,9 +208,10 @@ clv_status clv_find_pipeline_units(clv_pipeline_unit *units, const clv_program *
                            .from_inputs = clv_arena_alloc(arena, n, sizeof *s.from_inputs),
                            .leads = clv_arena_alloc(arena, n, sizeof *s.leads),
                            .adds = clv_arena_alloc(arena, n, sizeof *s.adds),
+                           .is_read = clv_arena_alloc(arena, n, sizeof *s.is_read),
                            .by_readers = clv_arena_alloc(arena, n, sizeof *s.by_readers)};
     bool *of_stage = clv_arena_alloc(arena, buffers, sizeof *of_stage);
-    if (!s.from_inputs || !s.leads || !s.adds || !s.by_readers || !of_stage)
+    if (!s.from_inputs || !s.leads || !s.adds || !s.is_read || !s.by_readers || !of_stage)
         return clv_fail_memory(err, "a schedule", n * sizeof *s.by_readers);
     find_microbatches(&s);
     find_from_inputs(&s, of_stage);
