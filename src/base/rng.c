@@ -11,6 +11,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/erf_inv.h"
+
 enum { CHUNK = 256 };
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
@@ -155,18 +157,14 @@ ALWAYS_INLINE float log_normal_number(float x)
  * where w is small. */
 ALWAYS_INLINE float erf_inv(float x)
 {
-    static const float centre[] = {2.81022636e-08f, 3.43273939e-07f, -3.5233877e-06f, -4.39150654e-06f, 0.00021858087f,
-                                   -0.00125372503f, -0.00417768164f, 0.246640727f,    1.50140941f};
-    static const float tails[] = {-0.000200214257f, 0.000100950558f, 0.00134934322f, -0.00367342844f, 0.00573950773f,
-                                  -0.0076224613f,   0.00943887047f,  1.00167406f,    2.83297682f};
     float w = -log_normal_number(1.0f - x * x);
     int near = w < 5.0f;
     float v = near ? w - 2.5f : sqrtf(near ? 1.0f : w) - 3.0f;
-    float p = near ? centre[0] : tails[0];
+    float p = near ? clv_erf_inv_centre[0] : clv_erf_inv_tails[0];
 
 #pragma GCC unroll 8
-    for (int k = 1; k < 9; k++)
-        p = fmaf(p, v, near ? centre[k] : tails[k]);
+    for (int k = 1; k < CLV_ERF_INV_TERMS; k++)
+        p = fmaf(p, v, near ? clv_erf_inv_centre[k] : clv_erf_inv_tails[k]);
     return fabsf(x) == 1.0f ? x * INFINITY : p * x;
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/erf_inv.h"
 #include "interop/importer.h"
 
 static clv_value operand(importer *im, const imported *in, int i)
@@ -163,11 +164,15 @@ static clv_status reduce_precision(importer *im, const mlir_op *op, const import
     const mlir_attr *format = mlir_find_attr(op->attrs, op->n_attrs, "format");
     const mlir_attr *e = mlir_find_attr(op->attrs, op->n_attrs, "exponent_bits");
     const mlir_attr *m = mlir_find_attr(op->attrs, op->n_attrs, "mantissa_bits");
-    int exponent = 0, mantissa = 0;
+    double exponent = 0, mantissa = 0; /* of 1 to 99 bits, and 0 to 99 */
+    int of_exponent, of_mantissa, end = 0;
     CLV_TRY(need(im, op, 1, err));
     if (e && m)
-        exponent = (int)e->number, mantissa = (int)m->number;
-    else if (!format || !format->text || sscanf(format->text, "e%2dm%2d", &exponent, &mantissa) != 2)
+        exponent = (double)e->number, mantissa = (double)m->number;
+    else if (format && format->text && sscanf(format->text, "e%2dm%2d%n", &of_exponent, &of_mantissa, &end) == 2 &&
+             format->text[end] == '\0')
+        exponent = of_exponent, mantissa = of_mantissa;
+    if (!(exponent >= 1 && exponent <= 99 && mantissa >= 0 && mantissa <= 99))
         return import_fail(im, op, err, CLV_ESYNTAX, "no format, as e8m23");
     static const struct {
         clv_dtype dtype;
@@ -180,28 +185,23 @@ static clv_status reduce_precision(importer *im, const mlir_op *op, const import
             return CLV_OK;
         }
     if (dtype != CLV_F32 || exponent != 8 || mantissa != 7)
-        return import_fail(im, op, err, CLV_EUNSUPPORTED, "e%dm%d of %s; valid: a format that it has, and e8m7 of f32",
-                           exponent, mantissa, clv_dtype_name(dtype));
+        return import_fail(im, op, err, CLV_EUNSUPPORTED,
+                           "e%.0fm%.0f of %s; valid: a format that it has, and e8m7 of f32", exponent, mantissa,
+                           clv_dtype_name(dtype));
     return finish(im, op, clv_cast(im->graph, clv_cast(im->graph, operand(im, in, 0), CLV_BF16), dtype), out, err);
 }
 
-static clv_value polynomial(clv_graph *g, clv_value x, const double *terms, int n)
+static clv_value polynomial(clv_graph *g, clv_value x, const float *terms)
 {
     clv_value sum = clv_fill(g, CLV_F32, 0, NULL, terms[0]);
-    for (int i = 1; i < n; i++)
+    for (int i = 1; i < CLV_ERF_INV_TERMS; i++)
         sum = clv_add(g, clv_mul(g, sum, x), clv_fill(g, CLV_F32, 0, NULL, terms[i]));
     return sum;
 }
 
-/* The inverse of erf, of which jax.random.normal is made, as XLA has it for f32: M. Giles, "Approximating the erfinv
- * function", 2010. */
+/* The inverse of erf, of which jax.random.normal is made, as XLA has it for f32. */
 static clv_status erf_inv(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
 {
-    static const double centre[] = {2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
-                                    -0.00125372503, -0.00417768164, 0.246640727,    1.50140941};
-    static const double tail[] = {-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
-                                  -0.0076224613,   0.00943887047,  1.00167406,    2.83297682};
-    enum { TERMS = sizeof tail / sizeof *tail };
     CLV_TRY(need(im, op, 1, err));
     if (in[0].type.dtype != CLV_F32)
         return import_fail(im, op, err, CLV_EUNSUPPORTED, "of %s; valid: f32", clv_dtype_name(in[0].type.dtype));
@@ -209,10 +209,10 @@ static clv_status erf_inv(importer *im, const mlir_op *op, const imported *in, i
     clv_value x = operand(im, in, 0), one = clv_fill(g, CLV_F32, 0, NULL, 1);
     clv_value minus_square = clv_unary(g, CLV_NEG, clv_mul(g, x, x));
     clv_value w = clv_unary(g, CLV_NEG, clv_pointwise(g, CLV_LOG1P, minus_square, CLV_NONE));
-    clv_value near = polynomial(g, clv_sub(g, w, clv_fill(g, CLV_F32, 0, NULL, 2.5)), centre, TERMS);
+    clv_value near = polynomial(g, clv_sub(g, w, clv_fill(g, CLV_F32, 0, NULL, 2.5)), clv_erf_inv_centre);
     clv_value far = clv_sub(g, clv_unary(g, CLV_SQRT, w), clv_fill(g, CLV_F32, 0, NULL, 3));
     clv_value is_near = clv_pointwise(g, CLV_LESS, w, clv_fill(g, CLV_F32, 0, NULL, 5));
-    clv_value factor = clv_where(g, is_near, near, polynomial(g, far, tail, TERMS));
+    clv_value factor = clv_where(g, is_near, near, polynomial(g, far, clv_erf_inv_tails));
     clv_value at_end = clv_pointwise(g, CLV_EQUAL, clv_pointwise(g, CLV_ABS, x, CLV_NONE), one);
     return finish(im, op, clv_mul(g, x, clv_where(g, at_end, clv_fill(g, CLV_F32, 0, NULL, INFINITY), factor)), out,
                   err);
