@@ -234,6 +234,29 @@ static void test_refused(void **state)
            "cond { %k = stablehlo.compare LT, %a, %i : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"
            "stablehlo.return %k : tensor<i1> } do { stablehlo.return %a, %b : tensor<i32>, tensor<2xf32> }",
            CLV_EUNSUPPORTED, "turns depends on values");
+    static const char branches[] =
+        " ({ stablehlo.return %x : tensor<2xf32> }, { stablehlo.return %x : tensor<2xf32> })";
+    static const struct {
+        const char *begin, *branches, *type, *message;
+    } cases[] = {{"case\"(%x)", branches, "(tensor<2xf32>)", "3:10: stablehlo.case: of f32 of rank 1; valid: i32"},
+                 {"if\"(%i)", branches, "(tensor<i32>)", "of i32 of rank 0; valid: i1"},
+                 {"case\"(%i, %i)", branches, "(tensor<i32>, tensor<i32>)", "2 operands and 2 branches"},
+                 {"if\"(%i)", " ({ stablehlo.return %x : tensor<2xf32> })", "(tensor<i32>)", "two branches"},
+                 {"case\"(%i)", " ({ ^bb0(%a: tensor<2xf32>): stablehlo.return %a : tensor<2xf32> })", "(tensor<i32>)",
+                  "a branch with arguments"},
+                 {"case\"(%i)", " ({}, {})", "(tensor<i32>)", "3:10: stablehlo.case: a region without a return"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[400];
+        snprintf(text, sizeof text, "%%y = \"stablehlo.%s%s : %s -> tensor<2xf32>", cases[i].begin, cases[i].branches,
+                 cases[i].type);
+        refuse(text, strstr(cases[i].message, "of rank") ? CLV_ESHAPE : CLV_ESYNTAX, cases[i].message);
+    }
+    static const char *const formats[] = {"e8m7x", "e8m7m23", "m7", "e0m0"};
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        char text[200];
+        snprintf(text, sizeof text, "%%y = stablehlo.reduce_precision %%x, format = %s : tensor<2xf32>", formats[i]);
+        refuse(text, CLV_ESYNTAX, "no format, as e8m23");
+    }
 }
 
 /* What is cut off anywhere is refused with a place, or, behind the module, is whole. */

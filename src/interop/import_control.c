@@ -37,7 +37,7 @@ static clv_status call(importer *im, const mlir_op *op, const imported *in, impo
     if (++im->calls > IMPORT_CALLS)
         return import_fail(im, op, err, CLV_ELIMIT, "more than %d calls in each other", IMPORT_CALLS);
     bind(im, &f->body, in);
-    CLV_TRY(import_region(im, &f->body, &end, err));
+    CLV_TRY(import_region(im, &f->body, op, &end, err));
     im->calls--;
     if (end->n_operands != op->n_results)
         return import_fail(im, end, err, CLV_ESYNTAX, "%d values; @%s has %d results", end->n_operands, name,
@@ -52,7 +52,7 @@ static clv_status goes_on(bool *yes, importer *im, const mlir_op *op, clv_error 
     const mlir_op *end;
     double real;
     int64_t whole = 0;
-    CLV_TRY(import_region(im, &op->regions[0], &end, err));
+    CLV_TRY(import_region(im, &op->regions[0], op, &end, err));
     if (end->n_operands != 1 || !imported_number(&im->values[end->operands[0]], &real, &whole))
         return import_fail(im, op, err, CLV_EUNSUPPORTED,
                            "the number of its turns depends on values; loops of a known number (lax.scan) can be "
@@ -78,7 +78,7 @@ static clv_status while_loop(importer *im, const mlir_op *op, const imported *in
         if (turn == IMPORT_TURNS)
             return import_fail(im, op, err, CLV_ELIMIT, "more than %d turns; loops are unrolled", IMPORT_TURNS);
         bind(im, &op->regions[1], out);
-        CLV_TRY(import_region(im, &op->regions[1], &end, err));
+        CLV_TRY(import_region(im, &op->regions[1], op, &end, err));
         if (end->n_operands != op->n_results)
             return import_fail(im, end, err, CLV_ESYNTAX, "%d values; the loop has %d", end->n_operands, op->n_results);
         take_results(im, end, out);
@@ -88,14 +88,17 @@ static clv_status while_loop(importer *im, const mlir_op *op, const imported *in
 static clv_status take_branch(importer *im, const mlir_op *op, int64_t i, imported *out, clv_error *err)
 {
     const mlir_op *end;
-    CLV_TRY(import_region(im, &op->regions[i], &end, err));
+    if (op->regions[i].n_args != 0)
+        return import_fail(im, op, err, CLV_ESYNTAX, "a branch with arguments; valid: none");
+    CLV_TRY(import_region(im, &op->regions[i], op, &end, err));
     if (end->n_operands != op->n_results)
         return import_fail(im, end, err, CLV_ESYNTAX, "%d values; %d are needed", end->n_operands, op->n_results);
     take_results(im, end, out);
     return CLV_OK;
 }
 
-/* All branches, the last of them where the index is none of the others: a branch has no effect but its results. */
+/* All branches, the last of them where the index is none of the others: a branch has no effect but its results. The
+ * index of an `if` is whether it is the first of two. */
 static clv_status choose_among_branches(importer *im, const mlir_op *op, const imported *index, imported *out,
                                         clv_error *err)
 {
@@ -122,12 +125,17 @@ static clv_status choose_among_branches(importer *im, const mlir_op *op, const i
 /* Branch i, clamped to the last. */
 static clv_status branch(importer *im, const mlir_op *op, const imported *in, imported *out, clv_error *err)
 {
+    const bool is_if = im->row->kind;
     double real;
     int64_t i;
-    if (op->n_operands != 1 || op->n_regions < 1 || in[0].type.rank != 0 || (im->row->kind && op->n_regions != 2))
-        return import_fail(im, op, err, CLV_ESYNTAX, "one index and its branches are needed");
+    if (op->n_operands != 1 || (is_if ? op->n_regions != 2 : op->n_regions < 1))
+        return import_fail(im, op, err, CLV_ESYNTAX, "%d operands and %d branches; valid: %s", op->n_operands,
+                           op->n_regions, is_if ? "a condition and two branches" : "an index, and a branch or more");
+    if (in[0].type.rank != 0 || in[0].type.dtype != (is_if ? CLV_BOOL : CLV_I32))
+        return import_fail(im, op, err, CLV_ESHAPE, "of %s of rank %d; valid: %s of rank 0",
+                           clv_dtype_name(in[0].type.dtype), in[0].type.rank, is_if ? "i1" : "i32");
     if (imported_number(&in[0], &real, &i)) {
-        i = im->row->kind ? !i : i;
+        i = is_if ? !i : i;
         return take_branch(im, op, i < 0 || i >= op->n_regions ? op->n_regions - 1 : i, out, err);
     }
     if (im->manual)

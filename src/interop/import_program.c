@@ -570,7 +570,8 @@ clv_status import_op(importer *im, const mlir_op *op, clv_error *err)
     return CLV_OK;
 }
 
-clv_status import_region(importer *im, const mlir_region *region, const mlir_op **end, clv_error *err)
+clv_status import_region(importer *im, const mlir_region *region, const mlir_op *of, const mlir_op **end,
+                         clv_error *err)
 {
     for (int i = 0; i < region->n_ops; i++) {
         if (ends_region(region->ops[i].name)) {
@@ -579,7 +580,8 @@ clv_status import_region(importer *im, const mlir_region *region, const mlir_op 
         }
         CLV_TRY(import_op(im, &region->ops[i], err));
     }
-    return clv_fail(err, CLV_ESYNTAX, "%s: a region without a return", im->module->file);
+    return of ? import_fail(im, of, err, CLV_ESYNTAX, "a region without a return")
+              : clv_fail(err, CLV_ESYNTAX, "%s: a region without a return", im->module->file);
 }
 
 /* A constant of a PyTorch program whose elements are few: known. */
@@ -655,7 +657,7 @@ static clv_status build_program(importer *im, clv_error *err)
     const mlir_op *end;
     for (int i = 0; i < main->n_args; i++)
         CLV_TRY(add_input(im, i, err));
-    CLV_TRY(import_region(im, &main->body, &end, err));
+    CLV_TRY(import_region(im, &main->body, NULL, &end, err));
     if (end->n_operands != main->n_results)
         return import_fail(im, end, err, CLV_ESYNTAX, "%d values; @main has %d results", end->n_operands,
                            main->n_results);

@@ -166,8 +166,9 @@ extern const import_row aten_elementwise_rows[], aten_shape_rows[], aten_create_
 /* Fails at the op, with its name. */
 clv_status import_fail(const importer *im, const mlir_op *op, clv_error *err, clv_status code, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
-/* Builds the ops of a region with its arguments bound; *results: the operands of its return. */
-clv_status import_region(importer *im, const mlir_region *region, const mlir_op **end, clv_error *err);
+/* Builds the ops of a region with its arguments bound; *end: its return. of: the op that has or calls it, or NULL. */
+clv_status import_region(importer *im, const mlir_region *region, const mlir_op *of, const mlir_op **end,
+                         clv_error *err);
 clv_status import_op(importer *im, const mlir_op *op, clv_error *err);
 /* Names ops after the place of one, until graph->scope is what it was, which is returned. */
 const char *import_enter_place(importer *im, const mlir_op *op);

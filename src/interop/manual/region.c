@@ -472,7 +472,7 @@ static clv_status manual_computation(importer *im, const mlir_op *op, const impo
     for (int i = 0; i < op->n_operands; i++)
         CLV_TRY(enter(&im->values[op->regions[0].args[i]], im, op, i, &in[i], &ins->items[i],
                       &op->regions[0].arg_types[i], own, err));
-    CLV_TRY(import_region(im, &op->regions[0], &end, err));
+    CLV_TRY(import_region(im, &op->regions[0], op, &end, err));
     if (end->n_operands != op->n_results)
         return import_fail(im, end, err, CLV_ESYNTAX, "%d values; %d are needed", end->n_operands, op->n_results);
     for (int i = 0; i < op->n_results; i++) {
