@@ -27,7 +27,7 @@ def _plain(value: Any) -> Any:
     if str(getattr(value, "dtype", "")).startswith("key<"):
         value = importlib.import_module("jax").random.key_data(value)
     array = np.asarray(value) if hasattr(value, "addressable_shards") else value
-    unsigned = isinstance(array, np.ndarray) and array.dtype.name in ("uint32", "uint64")
+    unsigned = isinstance(array, (np.ndarray, np.generic)) and array.dtype.name in ("uint32", "uint64")
     return array.astype(np.int64) if unsigned else array
 
 

@@ -73,6 +73,8 @@ def test_from_jax_with_keys_and_static_arguments():
     for key in (jax.random.PRNGKey(1), jax.random.key(1)):
         (ours,) = cleave.from_jax(jitted, key, x, 3, mesh="model=2")(key, jax.numpy.asarray(x))
         assert np.array_equal(ours, jitted(key, x, 3))
+    (ours,) = cleave.from_jax(lambda n, x: n * x, np.uint32(3), x)(np.uint32(3), x)
+    assert np.array_equal(ours, 3 * x)
 
 
 TORCH = GOLDEN / "torch_export"
