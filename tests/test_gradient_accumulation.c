@@ -316,7 +316,7 @@ static void test_parts_are_as_the_whole(void **state)
     for (size_t m = 0; m < sizeof names / sizeof names[0]; m++)
         for (size_t s = 0; s < sizeof splits / sizeof splits[0]; s++) {
             way w = {.mesh = splits[s][0], .rules = splits[s][1], .parts = 1};
-            if (!sweep_takes_thinned(4))
+            if (!sweep_takes_turn((int)m, 3, (int)(s + s / 3)) || !sweep_takes_thinned(3))
                 continue;
             train(&whole, names[m], &w);
             for (w.parts = 2; w.parts <= 8; w.parts *= 2) {

@@ -73,7 +73,6 @@ static clv_plan_candidate candidate_at(const clv_plan_search *found, int i)
     return c;
 }
 
-/* The best that has no pipeline stages; test_plan_search_axes.c has these. */
 /* Stages and context, which brute force leaves out: test_plan_search_axes.c. */
 static bool has_planned_axes(const clv_mesh *mesh)
 {
@@ -99,18 +98,20 @@ static void assert_close(double a, double b, double tolerance)
 
 /* ---- brute force ---- */
 
-/* A layout at its best. */
+enum { MOST_LAYOUTS = 64, MOST_OPTIONS = 64 };
+
+/* A mesh with a preset, and what each of its options needs. */
 typedef struct brute_layout {
     clv_mesh mesh;
     const char *preset;
-    double seconds; /* infinity: nothing fits */
+    int n;
+    double memory[MOST_OPTIONS], seconds[MOST_OPTIONS];
 } brute_layout;
 
 typedef struct brute {
     const clv_plan_options *base;
-    double memory_limit, seconds;
     int n;
-    brute_layout layout[64];
+    brute_layout layout[MOST_LAYOUTS];
 } brute;
 
 static void try_options(brute *b, brute_layout *layout, const clv_axis_rules *rules, int64_t accumulate,
@@ -129,8 +130,9 @@ static void try_options(brute *b, brute_layout *layout, const clv_axis_rules *ru
     must(clv_program_memory(program, &memory, &err), &err);
     must(clv_program_predict(program, o.compile.machine, &predicted, &err), &err);
     clv_program_free(program);
-    if ((double)memory.total <= b->memory_limit)
-        layout->seconds = fmin(layout->seconds, predicted.seconds);
+    assert_true(layout->n < MOST_OPTIONS);
+    layout->memory[layout->n] = (double)memory.total;
+    layout->seconds[layout->n++] = predicted.seconds;
 }
 
 /* Every number of microbatches and option of a mesh with a preset. */
@@ -138,8 +140,9 @@ static void try_layout(brute *b, const char *text, const char *preset, int64_t r
 {
     bool trains = b->base->mode == CLV_PLAN_MODE_TRAIN;
     clv_axis_rules rules;
+    assert_true(b->n < MOST_LAYOUTS);
     brute_layout *layout = &b->layout[b->n];
-    *layout = (brute_layout){.preset = preset, .seconds = (double)INFINITY};
+    *layout = (brute_layout){.preset = preset};
     must(clv_mesh_parse(&layout->mesh, text, &err), &err);
     if (clv_axis_rules_preset(&rules, preset, &layout->mesh, NULL) != CLV_OK)
         return;
@@ -147,7 +150,6 @@ static void try_layout(brute *b, const char *text, const char *preset, int64_t r
     for (int64_t n = 1; n <= (trains ? b->base->batch / rows : 1); n++)
         for (int v = 0; v < (trains ? 9 : 1) && b->base->batch / rows % n == 0; v++)
             try_options(b, layout, &rules, n, (clv_recompute)(v / 3), (clv_reshard_after_forward)(v % 3));
-    b->seconds = fmin(b->seconds, layout->seconds);
 }
 
 /* Every mesh of 4 ranks with the axes of the presets, in every order. */
@@ -163,6 +165,27 @@ static void try_four_ranks(brute *b)
             try_layout(b, meshes[m].text, clv_axis_rules_preset_name(i), meshes[m].rows);
 }
 
+/* The seconds of the fastest options of a layout that fit; infinity: nothing fits. */
+static double at_best(const brute_layout *layout, double memory_limit)
+{
+    double seconds = (double)INFINITY;
+    for (int i = 0; i < layout->n; i++)
+        seconds = layout->memory[i] <= memory_limit ? fmin(seconds, layout->seconds[i]) : seconds;
+    return seconds;
+}
+
+static double memory_of_fastest(const brute *all)
+{
+    double memory = 0, seconds = (double)INFINITY;
+    for (int k = 0; k < all->n; k++)
+        for (int i = 0; i < all->layout[k].n; i++)
+            if (all->layout[k].seconds[i] < seconds) {
+                seconds = all->layout[k].seconds[i];
+                memory = all->layout[k].memory[i];
+            }
+    return memory;
+}
+
 /* Two axes of two ranks each: only their order differs. */
 static bool is_reordered(const brute_layout *a, const brute_layout *b)
 {
@@ -171,80 +194,92 @@ static bool is_reordered(const brute_layout *a, const brute_layout *b)
 }
 
 /* The first is the best of all, and each ranked layout is reported at its best. */
-static void check_against_brute_force(const clv_plan_options *given, double memory_limit)
+static void check_with_limit(const brute *all, const clv_plan_options *base, double limit)
 {
-    clv_plan_options with_hosts = *given, *base = &with_hosts;
-    clv_machine *eight_a_host;
-    if (!sweep_takes_thinned(5))
-        return;
-    must(OPEN(&eight_a_host, "eight_a_host.json"), &err);
-    base->compile.machine = eight_a_host;
     const clv_plan_search_options how = {.size = sizeof how,
                                          .base = base,
                                          .devices = 4,
-                                         .memory_limit = memory_limit,
+                                         .memory_limit = limit,
                                          .ranks_per_host = 2,
                                          .most = 1000,
                                          .runnable = true};
-    clv_plan_search *found = search(&how);
-    clv_plan_options as_priced = *base;
-    clv_machine *two_a_host;
-    must(OPEN(&two_a_host, "two_a_host.json"), &err);
-    as_priced.compile.machine = two_a_host;
-    brute all = {.base = &as_priced, .memory_limit = memory_limit, .seconds = (double)INFINITY};
-    try_four_ranks(&all);
-    assert_close(first_without_stages(found).seconds, all.seconds, 1e-6);
+    clv_plan_search *found = NULL;
+    double best = (double)INFINITY;
+    for (int k = 0; k < all->n; k++)
+        best = fmin(best, at_best(&all->layout[k], limit));
+    if (isinf(best)) {
+        assert_int_equal(clv_plan_search_run(&found, &how, &err), CLV_ELIMIT);
+        return;
+    }
+    found = search(&how);
+    assert_close(first_without_stages(found).seconds, best, 1e-6);
     for (int i = 0; i < clv_plan_search_count(found); i++) {
         const clv_plan_candidate c = candidate_at(found, i);
         int k = 0;
         if (has_planned_axes(c.mesh))
             continue;
-        while (k < all.n &&
-               !(clv_mesh_equal(c.mesh, &all.layout[k].mesh) && strcmp(c.rules->name, all.layout[k].preset) == 0))
+        while (k < all->n &&
+               !(clv_mesh_equal(c.mesh, &all->layout[k].mesh) && strcmp(c.rules->name, all->layout[k].preset) == 0))
             k++;
-        assert_true(k < all.n && c.memory <= memory_limit && c.fits);
-        assert_close(c.seconds, all.layout[k].seconds, 1e-6);
-        for (int j = 0; j < all.n; j++) /* nor is the other order of its axes faster */
-            assert_true(!is_reordered(&all.layout[j], &all.layout[k]) || c.seconds <= all.layout[j].seconds * 1.000001);
+        assert_true(k < all->n && c.memory <= limit && c.fits);
+        assert_close(c.seconds, at_best(&all->layout[k], limit), 1e-6);
+        for (int j = 0; j < all->n; j++) /* nor is the other order of its axes faster */
+            assert_true(!is_reordered(&all->layout[j], &all->layout[k]) ||
+                        c.seconds <= at_best(&all->layout[j], limit) * 1.000001);
     }
-    clv_machine_free(two_a_host);
-    clv_machine_free(eight_a_host);
     clv_plan_search_free(found);
 }
 
-static double memory_of_first(const clv_plan_options *base)
+/* With limits, in parts of what the fastest of all needs. */
+static void check_against_brute_force(const clv_plan_options *given, const double *parts, int n_parts)
 {
-    const clv_plan_search_options how = {
-        .size = sizeof how, .base = base, .devices = 4, .ranks_per_host = 2, .most = 1000, .runnable = true};
-    clv_plan_search *found = search(&how);
-    double memory = first_without_stages(found).memory;
-    clv_plan_search_free(found);
-    return memory;
+    clv_plan_options base = *given, as_priced = *given;
+    clv_machine *eight_a_host, *two_a_host;
+    static brute all;
+    if (!sweep_takes_thinned(5))
+        return;
+    must(OPEN(&eight_a_host, "eight_a_host.json"), &err);
+    must(OPEN(&two_a_host, "two_a_host.json"), &err);
+    base.compile.machine = eight_a_host;
+    as_priced.compile.machine = two_a_host;
+    all = (brute){.base = &as_priced};
+    try_four_ranks(&all);
+    for (int i = 0; i < n_parts; i++)
+        check_with_limit(&all, &base, parts[i] * memory_of_fastest(&all));
+    clv_machine_free(two_a_host);
+    clv_machine_free(eight_a_host);
 }
 
 /* Without a limit that matters, and with limits that rule out more and more. */
 static void test_brute_force(void **state)
 {
     (void)state;
-    clv_plan_options base = base_of(&small, CLV_PLAN_MODE_TRAIN, 8, 64);
-    double memory = memory_of_first(&base);
-    check_against_brute_force(&base, 2 * memory);
-    check_against_brute_force(&base, 0.9 * memory);
-    base = base_of(&deep, CLV_PLAN_MODE_TRAIN, 4, 128);
-    check_against_brute_force(&base, 0.8 * memory_of_first(&base));
-    base = base_of(&deep, CLV_PLAN_MODE_TRAIN, 4, 8); /* few tokens: weights are what moves */
-    check_against_brute_force(&base, memory_of_first(&base));
-    base = base_of(&deep, CLV_PLAN_MODE_PREFILL, 8, 128);
-    check_against_brute_force(&base, memory_of_first(&base));
+    const double parts[] = {2, 1, 0.9, 0.8};
+    clv_plan_options base = base_of(&deep, CLV_PLAN_MODE_PREFILL, 8, 128);
+    check_against_brute_force(&base, parts + 1, 1);
     base = base_of(&deep, CLV_PLAN_MODE_DECODE, 16, 128);
-    check_against_brute_force(&base, 0.9 * memory_of_first(&base));
+    check_against_brute_force(&base, parts + 2, 1);
+    base = base_of(&small, CLV_PLAN_MODE_TRAIN, 4, 64);
+    check_against_brute_force(&base, parts, 3);
+    base = base_of(&deep, CLV_PLAN_MODE_TRAIN, 4, 8); /* few tokens: weights are what moves */
+    check_against_brute_force(&base, parts + 1, 3);
+    if (!sweep_is_whole())
+        return;
+    base = base_of(&deep, CLV_PLAN_MODE_TRAIN, 4, 128);
+    check_against_brute_force(&base, parts, 4);
+}
+
+static double memory_of_first(const clv_plan_search_options *how)
+{
+    clv_plan_search *found = search(how);
+    const double memory = candidate_at(found, 0).memory;
+    clv_plan_search_free(found);
+    return memory;
 }
 
 static void compare_with_exhaustive(const clv_plan_search_options *options)
 {
     clv_plan_search_options how = *options;
-    if (!sweep_takes_thinned(5))
-        return;
     clv_plan_search *some = search(&how);
     how.exhaustive = true;
     how.threads = 1;
@@ -267,22 +302,23 @@ static void test_exhaustive(void **state)
 {
     (void)state;
     static const double parts[] = {0.8, 0.6, 0.4};
-    clv_plan_options base = base_of(&deep, CLV_PLAN_MODE_TRAIN, 6, 512);
-    clv_plan_search_options how = {
-        .size = sizeof how, .base = &base, .devices = 6, .ranks_per_host = 3, .runnable = true};
-    how.memory_limit = 0.6 * memory_of_first(&base);
-    compare_with_exhaustive(&how);
-    base = base_of(&deep, CLV_PLAN_MODE_TRAIN, 16, 512);
+    clv_plan_options base = base_of(&deep, CLV_PLAN_MODE_TRAIN, 16, 512);
     base.compile.recompute = CLV_RECOMPUTE_SELECTIVE;
     base.compile.reshard_after_forward = true;
-    how = (clv_plan_search_options){.base = &base, .devices = 2, .runnable = true};
-    clv_plan_search *found = search(&how);
-    const double memory = candidate_at(found, 0).memory;
-    clv_plan_search_free(found);
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    clv_plan_search_options how = {.size = sizeof how, .base = &base, .devices = 2, .runnable = true};
+    double memory = memory_of_first(&how);
+    for (int i = 0; i < 3; i++) {
         how.memory_limit = parts[i] * memory;
-        compare_with_exhaustive(&how);
+        if (sweep_takes_turn(1, 3, i))
+            compare_with_exhaustive(&how);
     }
+    if (sweep_is_thin())
+        return;
+    base = base_of(&deep, CLV_PLAN_MODE_TRAIN, 6, 512);
+    how = (clv_plan_search_options){.base = &base, .devices = 6, .ranks_per_host = 3, .runnable = true};
+    how.keep_recompute = !sweep_is_whole();
+    how.memory_limit = 0.6 * memory_of_first(&how);
+    compare_with_exhaustive(&how);
 }
 
 /* ---- estimates ---- */

@@ -103,7 +103,7 @@ static void test_steps(void **state)
         for (int d = 0; d < 2; d++)
             for (int o = CLV_OPTIMIZER_ADAMW; o <= CLV_OPTIMIZER_LION; o++)
                 for (int64_t parts = 1; parts <= 2; parts++)
-                    if (sweep_takes_thinned(5))
+                    if (sweep_takes_thinned(11))
                         train(s, dtypes[d], (clv_optimizer)o, parts);
 }
 
