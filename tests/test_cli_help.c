@@ -86,6 +86,8 @@ static void run_example(const char *example)
     char line[600];
     snprintf(line, sizeof line, "%s", example);
     replace(line, sizeof line, "--steps 500", "--steps 1 --hidden 32 --layers 1");
+    replace(line, sizeof line, "--devices 64 --batch 512", "--devices 2 --batch 4");
+    replace(line, sizeof line, "bench block --train", "bench block --train --layers 1 --hidden 32 --heads 2 --ffn 64");
     replace(line, sizeof line, "-m DIR", "-m runs/first");
     cli_shell("rm -rf {d}/here && cp -r {d}/base {d}/here");
     remove_out(line);

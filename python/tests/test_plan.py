@@ -313,11 +313,11 @@ def test_layers_refuse(rng):
 def test_search_equals_the_command(tmp_path):
     """The same candidates; what is saved is read by plan() and the command."""
     found = cleave.plan_search(
-        CONFIG, devices=4, batch=8, seq=64, hardware="h100-nvlink-ib", memory_limit=50e9, runnable=True
+        CONFIG, devices=2, batch=4, seq=64, hardware="h100-nvlink-ib", memory_limit=70e9, runnable=True
     )
     file = tmp_path / "best.json"
     words = (
-        f"-m {CONFIG} --search --devices 4 --batch 8 --seq 64 --hardware h100-nvlink-ib --memory-limit 50GB --runnable "
+        f"-m {CONFIG} --search --devices 2 --batch 4 --seq 64 --hardware h100-nvlink-ib --memory-limit 70GB --runnable "
         "--json"
     )
     done = subprocess.run(
@@ -329,22 +329,22 @@ def test_search_equals_the_command(tmp_path):
             (r["mesh"], r["rules"], r["accumulate"], r["front"]) for r in theirs
         ]
         assert [c["seconds"] for c in ours] == pytest.approx([r["seconds"] for r in theirs])
-    assert found.priced == said["search"]["priced"] and found.memory_limit == 50e9
+    assert found.priced == said["search"]["priced"] and found.memory_limit == 70e9
     assert found.candidates[0]["why"] == "" and all(c["why"] for c in found.candidates[1:])
     found.save(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_text() == file.read_text()
-    plan = cleave.plan(CONFIG, batch=8, seq=64, hardware="h100-nvlink-ib", **cleave.read_plan(file))
+    plan = cleave.plan(CONFIG, batch=4, seq=64, hardware="h100-nvlink-ib", **cleave.read_plan(file))
     assert plan.seconds == pytest.approx(found.candidates[0]["seconds"])
     assert plan.memory["total"] == pytest.approx(found.candidates[0]["memory"])
     kept = dict(recompute="none", reshard_after_forward="weights", accumulate=1)  # though they are the defaults
     assert cleave.read_plan(file, hosts=True)["hosts"] == 0
-    staged = cleave.plan_search(CONFIG, devices=4, batch=8, seq=64, mesh="pipe=2,data=2", recompute="none")
+    staged = cleave.plan_search(CONFIG, devices=4, batch=4, seq=64, mesh="pipe=2,data=2", recompute="none")
     best = staged.candidates[0]
     assert best["can_run"] and best["schedule"] and best["bubble_share"] > 0
     staged.save(tmp_path / "stages.json")
-    plan = cleave.plan(CONFIG, batch=8, seq=64, **cleave.read_plan(tmp_path / "stages.json"))
+    plan = cleave.plan(CONFIG, batch=4, seq=64, **cleave.read_plan(tmp_path / "stages.json"))
     assert plan.seconds == pytest.approx(best["seconds"]) and plan.memory["total"] == pytest.approx(best["memory"])
-    front = cleave.plan_search(CONFIG, devices=4, batch=8, seq=64, runnable=True, **kept).front
+    front = cleave.plan_search(CONFIG, devices=2, batch=4, seq=64, runnable=True, **kept).front
     assert all(c[name] == value for c in front for name, value in kept.items())
     with pytest.raises(ValueError, match="0 devices; valid: 1 to 100000"):
         cleave.plan_search(CONFIG)
