@@ -231,7 +231,7 @@ static void test_exhaustive(void **state)
 static void test_presets(void **state)
 {
     (void)state;
-    clv_plan_options base = base_of(write_model("deep", 4, 0), 16, 256);
+    clv_plan_options base = base_of(write_model("deep", 4, 0), 8, 256);
     clv_plan_search *found = search(&(clv_plan_search_options){.base = &base, .devices = 8});
     const clv_plan_candidate first = candidate_at(found, 0);
     int planned = 0;
@@ -262,8 +262,8 @@ static void test_presets(void **state)
 static void test_runnable(void **state)
 {
     (void)state;
-    const clv_plan_options base = base_of(write_model("deep", 4, 0), 16, 512);
-    clv_plan_search_options how = {.base = &base, .devices = 16, .ranks_per_host = 2, .most = 2};
+    const clv_plan_options base = base_of(write_model("deep", 4, 0), 8, 512);
+    clv_plan_search_options how = {.base = &base, .devices = 8, .ranks_per_host = 2, .most = 2};
     clv_plan_search *found = search(&how);
     how.runnable = true;
     clv_plan_search *runs = search(&how);
@@ -326,8 +326,8 @@ static void test_candidate(void **state)
 static void test_experts(void **state)
 {
     (void)state;
-    const clv_plan_options base = base_of(write_model("moe", 4, 8), 16, 256);
-    clv_plan_search *found = search(&(clv_plan_search_options){.base = &base, .devices = 8, .most = 1000});
+    const clv_plan_options base = base_of(write_model("moe", 4, 8), 4, 256);
+    clv_plan_search *found = search(&(clv_plan_search_options){.base = &base, .devices = 4, .most = 1000});
     bool runs = false;
     for (int i = 0; i < clv_plan_search_count(found); i++) {
         const clv_plan_candidate c = candidate_at(found, i);
@@ -397,9 +397,9 @@ static void test_refused(void **state)
 {
     (void)state;
     clv_mesh mesh;
-    clv_plan_options base = base_of(write_model("deep", 4, 0), 16, 256);
-    refuses(&(clv_plan_search_options){.base = &base, .devices = 8, .memory_limit = 1e5}, CLV_ELIMIT,
-            "nothing fits 97.7 KiB a rank on 8 devices; the least is ");
+    clv_plan_options base = base_of(write_model("deep", 4, 0), 4, 256);
+    refuses(&(clv_plan_search_options){.base = &base, .devices = 4, .memory_limit = 1e5}, CLV_ELIMIT,
+            "nothing fits 97.7 KiB a rank on 4 devices; the least is ");
     must(clv_mesh_parse(&mesh, "pipe=4,data=2", &err), &err);
     base.mesh = &mesh;
     refuses(&(clv_plan_search_options){.base = &base, .every_layout = true}, CLV_EINVAL, "of what is estimated");
