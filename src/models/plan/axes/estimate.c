@@ -643,7 +643,9 @@ static clv_status price_program(clv_plan_estimate *out, estimate *e, const clv_m
                             .predicted = price.predicted,
                             .parts = price.parts,
                             .memory = price.memory,
+                            .runs = price.runs,
                             .extrapolated = !price.whole};
+    memcpy(out->run_layers, price.layers, sizeof out->run_layers);
     return CLV_OK;
 }
 
@@ -685,7 +687,8 @@ static clv_status price_step_by_best_schedule(clv_plan_estimate *out, const esti
     for (int i = 0; i < CLV_SCHEDULES_OF_AUTO; i++) {
         clv_plan_estimate other = *out;
         CLV_TRY(price_step(&other, asked, info, clv_schedules_of_auto[i], err));
-        if (i == 0 || clv_step_is_better(&other.predicted, &other.memory, &out->predicted, &out->memory))
+        if (i == 0 || clv_step_is_better(&other.predicted, &other.memory, &out->predicted, &out->memory,
+                                         clv_compile_memory_limit(&asked->plan.compile, asked->plan.mesh)))
             *out = other;
     }
     return CLV_OK;
