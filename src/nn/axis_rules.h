@@ -28,6 +28,9 @@ clv_status clv_axis_rules_append(clv_axis_rules *rules, clv_logical_axis name, c
 
 /* The mesh axis of pipeline stages, that of CLV_LAYERS; -1: there is none. */
 int clv_axis_rules_stage_axis(const clv_axis_rules *rules);
+/* Fails with CLV_EINVAL: stages on the axis, of so many runs each, are more than layers, and `beside` them. */
+clv_status clv_nn_fail_stages(const char *axis, int64_t stages, int64_t runs, int64_t layers, int64_t beside,
+                              clv_error *err);
 /* Layers of all runs of a stage, of n runs of `stages` stages. */
 static inline int64_t clv_nn_layers_of_stage(const int *layers, int n, int stage, int stages)
 {

@@ -76,15 +76,27 @@ static clv_status take_stated(int *out, const clv_axis_rules *rules, int64_t lay
                                     (long long)sum, (long long)layers);
 }
 
+clv_status clv_nn_fail_stages(const char *axis, int64_t stages, int64_t runs, int64_t layers, int64_t beside,
+                              clv_error *err)
+{
+    if (stages > layers)
+        return clv_fail(err, CLV_EINVAL, "axis '%s' of %lld stages for %lld layers; valid: 1 to %lld", axis,
+                        (long long)stages, (long long)layers, (long long)layers);
+    return clv_fail(err, CLV_EINVAL,
+                    "axis '%s' of %lld stages, each of %lld virtual ones, for %lld layers; valid: 1 to %lld virtual "
+                    "stages",
+                    axis, (long long)stages, (long long)runs, (long long)layers,
+                    (long long)((layers + beside) / stages));
+}
+
 clv_status clv_nn_stage_layers(int *out, int *n, const clv_axis_rules *rules, const clv_mesh *mesh, int64_t layers,
                                clv_error *err)
 {
+    const int axis = clv_axis_rules_stage_axis(rules);
     const int64_t runs = count_runs(rules, mesh);
     *n = (int)(runs < CLV_MAX_VIRTUAL_STAGES ? runs : CLV_MAX_VIRTUAL_STAGES);
     if (runs > layers)
-        return clv_fail(err, CLV_EINVAL, "axis '%s' of %lld stages%s for %lld layers; valid: at most one stage a layer",
-                        mesh->axis[clv_axis_rules_stage_axis(rules)].name, (long long)runs,
-                        rules->virtual_stages > 1 ? ", with virtual ones," : "", (long long)layers);
+        return clv_nn_fail_stages(mesh->axis[axis].name, mesh->axis[axis].size, rules->virtual_stages, layers, 0, err);
     if (rules->n_stage_layers > 0)
         return take_stated(out, rules, layers, err);
     if (*n > 0)
