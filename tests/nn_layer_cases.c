@@ -229,6 +229,22 @@ typedef struct built {
     clv_value parameter[MAX_TENSORS];
 } built;
 
+/* On an axis pipe a layer is on stage 1, and what it takes and makes on stage 0, so that it goes there and back, and
+ * gradients do: no layer here has several to go over stages. Those of whole models are in test_pipeline.c. */
+static clv_value build_on_stage(clv_graph *graph, const nn_layer *l, clv_value x, const clv_axis_rules *given,
+                                clv_dtype dtype)
+{
+    const clv_axis_rules rules = clv_axis_rules_without(given, CLV_LAYERS);
+    clv_graph_set_stage(graph, "pipe", 0);
+    x = clv_valid(x) ? clv_scale(graph, x, 1) : x;
+    clv_graph_set_stage(graph, "pipe", 1);
+    clv_value y = l->build(graph, x, &rules, dtype);
+    clv_graph_set_stage(graph, "pipe", 0);
+    y = clv_scale(graph, y, 1);
+    clv_graph_set_stage(graph, "pipe", -1);
+    return y;
+}
+
 static built build(const nn_layer *l, const char *mesh_text, const char *rules_text, clv_dtype dtype)
 {
     clv_error err = {0};
@@ -246,7 +262,9 @@ static built build(const nn_layer *l, const char *mesh_text, const char *rules_t
         fail_msg("%s", err.message);
     if (l->width)
         b.x = clv_input(b.graph, "x", dtype, 3, (int64_t[]){B, S, l->width}, NULL);
-    clv_value y = l->build(b.graph, b.x, &rules, dtype), wrt[MAX_TENSORS], d[MAX_TENSORS];
+    clv_value wrt[MAX_TENSORS], d[MAX_TENSORS];
+    clv_value y = strstr(mesh_text, "pipe") ? build_on_stage(b.graph, l, b.x, &rules, dtype)
+                                            : l->build(b.graph, b.x, &rules, dtype);
     b.n_parameters = clv_graph_parameters(b.graph, b.parameter, MAX_TENSORS - 2);
     memcpy(wrt, b.parameter, sizeof wrt);
     int n = b.n_parameters;

@@ -35,7 +35,24 @@ static void test_planned_not_run(void **state)
     cli_expect(0, "context exchange", "plan -m {g}/llama --mesh data=2,context=2 --batch 8 --seq 16");
     cli_expect(2, "splits the experts of a mixture, and this model has none",
                "plan -m {g}/llama --mesh expert=2 --batch 8 --seq 16");
-    cli_expect(2, "stages for 2 layers", "plan -m {g}/llama --mesh pipe=8 --batch 8 --seq 16");
+    /* in one line, however they are asked for */
+    static const char *const asked[][3] = {
+        {"plan", "", ""},
+        {"plan", "data=2,", ""},
+        {"plan", "data=2,", "--search"},
+        {"plan", "", "--search"},
+        {"plan", "", "--collectives"},
+        {"plan", "", "--decode"},
+        {"explain", "", ""},
+        {"plan", "", "--dtype bf16 --hardware h200 --software torch-compile"},
+    };
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
+        for (int stages = 3; stages <= 40; stages += 37)
+            cli_expect(2, stages == 3 ? "axis 'pipe' of 3 stages for 2 layers; valid: 1 to 2\n" : " of 40 stages for 2",
+                       "%s -m {g}/llama --mesh %spipe=%d --batch 80 --seq 16 %s", asked[i][0], asked[i][1], stages,
+                       asked[i][2]);
+    cli_expect(2, "axis 'pipe' of 2 stages, each of 3 virtual ones, for 2 layers; valid: 1 to 2 virtual stages\n",
+               "plan -m {g}/llama --mesh pipe=2 --virtual-stages 3 --batch 8 --seq 16");
     cli_expect(0, "pipeline: 2 stages", "plan -m {g}/llama --mesh pipe=2,context=3 --batch 8 --seq 16");
     cli_expect(2, "valid: with an axis pipe", "plan -m {g}/llama --schedule gpipe --batch 8 --seq 16");
     cli_expect(0, "\"offload_seconds\":",

@@ -1,5 +1,5 @@
-/* test_lost_process.c - a process of a job is killed or stopped during collectives, between them, and at rendezvous:
- * the others return in time and name it. CLV_TEST_LAUNCHERS: as in test_cli_mpi.c; the program starts itself with these
+/* test_lost_process.c - a process of a job is killed or stopped during collectives, between them, in the middle of a
+ * pipeline's schedule, and at rendezvous: the others return in time and name it. CLV_TEST_LAUNCHERS: as in test_cli_mpi.c; the program starts itself with these
  * launchers, under a shell that lives on, so that the launcher does not end the survivors.
  */
 #include <pthread.h>
@@ -16,6 +16,8 @@
 #include "cleave/job.h"
 #include "cleave/session.h"
 #include "cli_run.h"
+#include "elementwise_op.h"
+#include "graph/graph.h"
 #include "must.h"
 #include "sweep.h"
 #include "unit_test.h"
@@ -35,9 +37,9 @@ enum {
     ENOUGH_MS = 20000,
 };
 
-typedef enum act { IN_STEPS, BETWEEN_RUNS, OUTSIDE, WITH_CHILD, MEETING, LEAVING, ACTS } act;
-static const char *const act_names[ACTS] = {"in steps",         "between runs", "others outside",
-                                            "between, a child", "meeting",      "leaving"};
+typedef enum act { IN_STEPS, IN_SCHEDULE, BETWEEN_RUNS, OUTSIDE, WITH_CHILD, MEETING, LEAVING, ACTS } act;
+static const char *const act_names[ACTS] = {"in steps",         "in a schedule", "between runs", "others outside",
+                                            "between, a child", "meeting",       "leaving"};
 
 /* What the processes write where the test reads it. */
 typedef struct record {
@@ -117,6 +119,69 @@ static clv_program *summer(void)
     return program;
 }
 
+static int until_strike; /* how often the op still passes on; 0: it always does */
+
+static clv_status pass_on_or_strike(const clv_call *call, clv_error *err)
+{
+    memcpy(call->out[0].data, call->in[0].data, (size_t)clv_view_elems(&call->out[0]) * sizeof(float));
+    if (until_strike > 0 && --until_strike == 0)
+        strike();
+    return CLV_OK;
+}
+
+static void pass_back(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    d_in[0] = d_out[0];
+}
+
+static const clv_op_def striking = {.name = "strike",
+                                    .min_in = 1,
+                                    .max_in = 1,
+                                    .n_out = 1,
+                                    .shape = same_shape,
+                                    .rule = by_elements,
+                                    .gradient = pass_back,
+                                    .run = pass_on_or_strike};
+
+/* A training step of four stages, of which the victim's passes on by the op above. */
+static clv_program *pipeline(void)
+{
+    enum { MICROBATCHES = 4 };
+    clv_error err = {0};
+    clv_program *program;
+    clv_graph *graph = must_graph("pipe=4");
+    clv_value w[RANKS], d[RANKS], sums[RANKS], y = CLV_NONE,
+                                               x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){N, N}, NULL);
+    for (int s = 0; s < RANKS; s++) {
+        char name[16];
+        snprintf(name, sizeof name, "w%d", s);
+        w[s] = clv_state(graph, name, CLV_F32, 2, (int64_t[]){N, N}, NULL, (clv_init){CLV_INIT_NORMAL, 0.1});
+    }
+    for (int m = 0; m < MICROBATCHES; m++) {
+        graph->microbatch = m + 1;
+        clv_value h = clv_scale(graph, x, 1.0 / (m + 1));
+        for (int s = 0; s < RANKS; s++) {
+            clv_graph_set_stage(graph, "pipe", s);
+            h = clv_unary(graph, CLV_TANH, clv_einsum(graph, "ik,kj->ij", h, w[s]));
+            if (s == VICTIM)
+                h = clv_graph_emit_one(graph, &striking, NULL, &h, 1);
+        }
+        h = clv_reduce(graph, CLV_SUM, h, (int[]){1}, 1, false);
+        clv_gradients(graph, h, h, w, RANKS, d);
+        y = m == 0 ? h : clv_add(graph, y, h);
+        for (int s = 0; s < RANKS; s++)
+            sums[s] = m == 0 ? d[s] : clv_add(graph, sums[s], d[s]);
+    }
+    graph->microbatch = 0;
+    clv_graph_set_stage(graph, "pipe", -1);
+    for (int s = 0; s < RANKS; s++)
+        clv_sgd(graph, w[s], sums[s], clv_fill(graph, CLV_F32, 0, NULL, 1e-3), NULL);
+    clv_output(graph, "y", y, NULL);
+    expect(clv_compile(&program, graph, NULL, &err), &err, "a pipeline");
+    clv_graph_free(graph);
+    return program;
+}
+
 static clv_status run_once(clv_session *session, const clv_program *program, clv_error *err)
 {
     static float x[N * N], y[N];
@@ -132,6 +197,8 @@ static clv_status act_out(act a, bool is_victim, clv_job *job, clv_session *sess
     *began = clv_now_ns();
     if (is_victim && a == IN_STEPS)
         pthread_create(&striker, NULL, strike_soon, NULL);
+    else if (is_victim && a == IN_SCHEDULE)
+        until_strike = 2;
     else if (is_victim) {
         sleep_ms(50);
         if (a == WITH_CHILD && fork() == 0) { /* which lives on */
@@ -185,8 +252,8 @@ static int take_part(act a, const char *path)
                                  .on_lost_arg = &a};
     expect(clv_job_join(&job, &how, &err), &err, "joining");
     const clv_session_options options = {.size = sizeof options, .job = job, .timeout_ms = TIMEOUT_MS};
-    clv_program *program = summer();
-    expect(clv_mesh_parse(&mesh, "x=4", &err), &err, "a mesh");
+    clv_program *program = a == IN_SCHEDULE ? pipeline() : summer();
+    mesh = *clv_program_mesh(program);
     expect(clv_session_new(&session, &mesh, &options, &err), &err, "a session");
     for (int i = 0; i < 3; i++)
         expect(run_once(session, program, &err), &err, "a run");
@@ -235,6 +302,8 @@ static void check_survivor(const record *r, int p, const char *how, act a)
         fail_msg("'%s' is not in: %s", pid, e->message);
     if (a < MEETING)
         assert_int_equal(e->rank, 1);
+    if (a == IN_SCHEDULE && !strstr(e->message, "; rank 1 has stage 1 of axis 'pipe'"))
+        fail_msg("no stage is in: %s", e->message);
     assert_true(!answers || strstr(e->message, "rank 1 (last in "));
     assert_true((strstr(e->message, "stopped, or cut off") != NULL) == (!killed && !answers));
     if (a < MEETING && strstr(e->message, killed ? " of 3072 bytes came" : " of 1024 bytes came"))

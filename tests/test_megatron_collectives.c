@@ -1,11 +1,12 @@
-/* test_megatron_collectives.c - the collectives of Megatron's layers, read off the program: kinds, counts and bytes. f,
- * f*, g and g* are written nowhere; they must come out of layouts. */
+/* test_megatron_collectives.c - the collectives of Megatron's layers, stages and experts, read off the program: kinds,
+ * counts and bytes. f, f*, g and g* are written nowhere; they must come out of layouts. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cleave/nn.h"
-#include "cleave/program.h"
+#include "cleave/plan.h"
 #include "must.h"
 #include "program/program.h"
 #include "unit_test.h"
@@ -294,6 +295,101 @@ static void test_all_layouts_stay_at_hand(void **state)
     assert_int_equal(collectives_of_many(3), collectives_of_many(1));
 }
 
+/* ---- models ---- */
+
+enum { BATCH = 8, SEQ = 256, HIDDEN = 4096, LAYERS = 32, BF16 = 2 }; /* of both models */
+
+static clv_program *plan(const char *config, const char *mesh_text, const char *preset, int runs, int64_t accumulate)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    clv_machine *machine;
+    clv_program *program = NULL;
+    char path[1024];
+    snprintf(path, sizeof path, "%s/data/configs/%s.json", getenv("CLV_SOURCE_DIR"), config);
+    must(clv_machine_open(&machine, "h100-nvlink-ib", NULL, &err), &err);
+    must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
+    must(clv_axis_rules_preset(&rules, preset, &mesh, &err), &err);
+    if (runs > 1)
+        must(clv_axis_rules_set_stages(&rules, &mesh, runs, NULL, 0, &err), &err);
+    const clv_plan_options how = {.size = sizeof how,
+                                  .model = path,
+                                  .mesh = &mesh,
+                                  .rules = &rules,
+                                  .batch = BATCH,
+                                  .seq = SEQ,
+                                  .dtype = CLV_BF16,
+                                  .accumulate = accumulate,
+                                  .compile = {.machine = machine}};
+    must(clv_plan_compile(&program, &how, &err), &err);
+    clv_machine_free(machine);
+    return program;
+}
+
+/* Collectives of a kind on activations in a pass, and the bytes of each, which are equal. */
+static int count_kind(const clv_program *program, const char *kind, bool backward, double *bytes)
+{
+    int n = 0;
+    for (int i = 0; i < clv_program_collective_count(program); i++) {
+        clv_collective c = {.size = sizeof c};
+        clv_program_collective(program, i, &c, NULL);
+        if (strcmp(c.kind, kind) != 0 || c.type.rank < 2 || c.backward != backward)
+            continue;
+        assert_true(n == 0 || c.bytes == *bytes);
+        *bytes = c.bytes;
+        n++;
+    }
+    return n;
+}
+
+/* Of each microbatch a message between every two runs of layers that follow each other, forward and back: the residual
+ * stream, b s h elements, with sequence parallelism a rank's part of it. */
+static void test_stages(void **state)
+{
+    enum { MICRO = 4 };
+    static const struct {
+        const char *mesh, *preset;
+        int runs, rows, parts; /* virtual stages; ranks that split the batch, and the sequence */
+    } cases[] = {{"pipe=4", NULL, 1, 1, 1},
+                 {"pipe=4", NULL, 2, 1, 1},
+                 {"pipe=4,model=2", "megatron", 1, 1, 1},
+                 {"pipe=4,data=2,model=2", "megatron-sp", 1, 2, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        clv_program *program = plan("llama-3-8b", cases[i].mesh, cases[i].preset, cases[i].runs, MICRO);
+        for (int backward = 0; backward < 2; backward++) {
+            double bytes = 0;
+            assert_int_equal(count_kind(program, "send", backward, &bytes), MICRO * (4 * cases[i].runs - 1));
+            assert_bytes(bytes, (double)(BATCH / MICRO / cases[i].rows) * SEQ / cases[i].parts * HIDDEN * BF16);
+        }
+        clv_program_free(program);
+    }
+}
+
+/* Each layer sends rows to their experts and gets results back, forward and backward. Megatron sends a row once for
+ * each of its k experts, of which (e-1)/e are elsewhere: k (e-1)/e rows of h elements. A row goes once to each rank
+ * here, so that it is less where a rank has several experts. */
+static void test_experts(void **state)
+{
+    enum { TOP = 2 };
+    for (int ranks = 4; ranks <= 8; ranks += 4) {
+        char mesh[32];
+        snprintf(mesh, sizeof mesh, "expert=%d", ranks);
+        clv_program *program = plan("mixtral-8x7b", mesh, "dp", 1, 1);
+        const double megatron = (double)BATCH / ranks * SEQ * TOP * HIDDEN * BF16 * (ranks - 1) / ranks;
+        /* of 8 experts 8 / ranks are there: the share of rows that choose one of them, of those that Megatron sends */
+        const double here = 8.0 / ranks, chosen = 1 - (8 - here) * (7 - here) / (8 * 7), part = chosen * ranks / TOP;
+        for (int backward = 0; backward < 2; backward++)
+            for (int way = 0; way < 2; way++) {
+                double bytes = 0;
+                assert_int_equal(count_kind(program, way ? "combine_rows" : "dispatch_rows", backward, &bytes), LAYERS);
+                assert_bytes(bytes, megatron * part);
+                assert_true(ranks == 8 ? fabs(part - 1) < 1e-9 : part < 0.95);
+            }
+        clv_program_free(program);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -306,6 +402,8 @@ int main(void)
         cmocka_unit_test(test_sharded_weight),
         cmocka_unit_test(test_linear_settings),
         cmocka_unit_test(test_idle_axis),
+        cmocka_unit_test(test_stages),
+        cmocka_unit_test(test_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

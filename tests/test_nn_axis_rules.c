@@ -288,6 +288,7 @@ static void test_presets_that_do_not_fit(void **state)
 
 /* ---- every layer by every preset ---- */
 
+/* An axis expert is refused by graphs without experts; test_expert_rows.c and test_moe_golden.c have it. */
 static void test_presets(void **state)
 {
     static const struct {
@@ -302,12 +303,15 @@ static void test_presets(void **state)
         {"gspmd-2d", "X=2,Y=3"},
         {"gspmd-2d", "X=1,Y=4"},
         {"gspmd-2d", "Y=2,X=3"},
-        {"zero1", "data=2,model=2"},
         {"dp", "context=3"},
         {"fsdp", "data=2,context=2"},
         {"megatron-sp", "context=2,model=3"},
         {"megatron", "model=2,context=4"},
-        {"zero1+megatron-sp", "data=2,model=2"},
+        {"zero1", "pipe=2,data=2,model=2"},
+        {"zero1+megatron-sp", "data=2,pipe=2,model=3"},
+        {"megatron", "pipe=2,context=3,model=2"},
+        {"fsdp", "pipe=2,data=3"},
+        {"fsdp+megatron-sp", "pipe=2,data=2,context=2,model=2"},
     };
     for (int i = 0; i < n_nn_layers; i++) {
         nn_make_reference(&nn_layers[i]);

@@ -399,6 +399,85 @@ static void test_balanced_stages(void **state)
     assert_true(faster > 5);
 }
 
+/* What a planned step needs of the largest stage, and its predicted seconds. */
+static double measure_step(const clv_plan_options *o, double *seconds)
+{
+    clv_program *program;
+    clv_prediction predicted = {.size = sizeof predicted};
+    clv_memory memory = {.size = sizeof memory};
+    must(clv_plan_compile(&program, o, &err), &err);
+    must(clv_program_predict(program, NULL, &predicted, &err), &err);
+    must(clv_program_memory(program, &memory, &err), &err);
+    *seconds = predicted.seconds;
+    clv_program_free(program);
+    return (double)memory.total;
+}
+
+/* The next way to split layers over n runs; false: there is none. */
+static bool next_split(int *layers, int n)
+{
+    for (int i = n - 1; i > 0; i--)
+        if (layers[i] > 1) {
+            const int left = layers[i] - 1;
+            layers[i] = 1;
+            layers[i - 1]++;
+            layers[n - 1] = left;
+            return true;
+        }
+    return false;
+}
+
+/* Where the stages of one split need less memory than those by time, stages within that limit are found; of one run
+ * each under every limit that a split keeps, and little slower than the fastest of these splits. */
+static void expect_within_memory(const char *mesh_text, int runs, int layers)
+{
+    enum { SPLITS = 64 };
+    double bytes[SPLITS], seconds[SPLITS], took;
+    int n = 0, moved = 0, split[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    FILE *file = fopen(in_folder("config.json"), "we");
+    assert_non_null(file);
+    fprintf(file,
+            "{\"model_type\": \"llama\", \"hidden_size\": 128, \"num_hidden_layers\": %d, \"num_attention_heads\": 4, "
+            "\"intermediate_size\": 256, \"vocab_size\": 1024, \"max_position_embeddings\": 256, \"hidden_act\": "
+            "\"silu\", \"rms_norm_eps\": 1e-5}",
+            layers);
+    assert_int_equal(fclose(file), 0);
+    must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
+    must(clv_axis_rules_preset(&rules, NULL, &mesh, &err), &err);
+    clv_plan_options o = {
+        .size = sizeof o, .model = folder, .mesh = &mesh, .rules = &rules, .batch = 8, .seq = 128, .accumulate = 8};
+    const int all = (int)mesh.axis[0].size * runs;
+    split[all - 1] = layers - all + 1;
+    do {
+        must(clv_axis_rules_set_stages(&rules, &mesh, runs, split, all, &err), &err);
+        assert_true(n < SPLITS);
+        bytes[n] = measure_step(&o, &seconds[n]);
+        n++;
+    } while (next_split(split, all));
+    must(clv_axis_rules_set_stages(&rules, &mesh, runs, NULL, 0, &err), &err);
+    const double without = measure_step(&o, &took);
+    for (int i = 0; i < n; i++) {
+        double fastest = INFINITY;
+        for (int k = 0; k < n; k++)
+            fastest = bytes[k] <= bytes[i] && seconds[k] < fastest ? seconds[k] : fastest;
+        o.compile.memory_limit = (int64_t)bytes[i];
+        const double needed = measure_step(&o, &took);
+        if (runs == 1 && !(needed <= bytes[i] && took <= 1.1 * fastest))
+            fail_msg("%s, limit %.0f: needs %.0f and %g s; a split that fits takes %g s", mesh_text, bytes[i], needed,
+                     took, fastest);
+        moved += needed < without;
+    }
+    assert_true(moved > 0);
+}
+
+static void test_stages_within_memory(void **state)
+{
+    expect_within_memory("pipe=3", 1, 8);
+    expect_within_memory("pipe=2", 2, 7);
+}
+
 /* ---- plans ---- */
 
 /* What is counted is what a session has, and every stage has its own. */
@@ -616,7 +695,7 @@ static void test_refused(void **state)
     clv_trainer *trainer;
     err = (clv_error){0};
     assert_int_equal(clv_trainer_new(&trainer, model, &options, &err), CLV_EINVAL);
-    assert_non_null(strstr(err.message, "axis 'pipe' of 8 stages for 5 layers"));
+    assert_non_null(strstr(err.message, "axis 'pipe' of 8 stages for 5 layers; valid: 1 to 5"));
     clv_model_close(model);
 }
 
@@ -670,6 +749,7 @@ int main(void)
                                        cmocka_unit_test(test_bubbles_beside_axes),
                                        cmocka_unit_test(test_no_stage_waits_for_reductions),
                                        cmocka_unit_test(test_balanced_stages),
+                                       cmocka_unit_test(test_stages_within_memory),
                                        cmocka_unit_test(test_plans_are_exact),
                                        cmocka_unit_test(test_sends),
                                        cmocka_unit_test(test_beside_sends),

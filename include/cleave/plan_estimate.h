@@ -76,6 +76,8 @@ typedef struct clv_plan_estimate {
     clv_prediction predicted;   /**< `communication` has send, context, expert and offload, not the bubble */
     clv_prediction_parts parts; /**< they add up to the seconds less these; `waits` is the bubble */
     clv_memory memory;          /**< of the largest stage; peak is NULL */
+    int runs;                   /**< compiled: runs of layers of all stages; 0: no stages */
+    int run_layers[CLV_MAX_VIRTUAL_STAGES]; /**< the layers of each */
     bool extrapolated; /**< compiled: from that program with fewer microbatches, as the whole takes long to compile */
 } clv_plan_estimate;
 

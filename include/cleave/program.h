@@ -94,6 +94,8 @@ typedef struct clv_compile_options {
                                      that divide evenly need at most 1), and more rows are an error of the run; 0: for
                                      all rows that might come. Where no rows are sent to experts, clv_plan_compile and
                                      clv_trainer_new refuse it */
+    int64_t memory_limit; /**< bytes of a rank that pipeline stages and CLV_SCHEDULE_AUTO are to fit; 0: the
+                                     memory of the machine */
 } clv_compile_options;
 
 /** Compiles a graph: shards every op, inserts collectives, plans the memory of a rank. The graph may be freed

@@ -96,8 +96,10 @@ class Handle(ProcessLocal):
             self._closed, self._pointer = True, None
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):
+        try:
             self.close()
+        except Exception:  # noqa: S110, SIM105: at the interpreter's exit even contextlib is gone
+            pass
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[Any]:

@@ -316,6 +316,13 @@ def in_child(code, timeout=240):
     return done.stdout.split()
 
 
+def test_what_is_left_at_exit_is_dropped_silently():
+    in_child("""
+        import cleave._handle
+        cleave._handle.left = session
+    """)
+
+
 def test_interrupt_cancels_a_long_run():
     out = in_child("""
         import cleave._interruptible

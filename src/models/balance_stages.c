@@ -1,7 +1,11 @@
-/* balance_stages.c - finds the time of a model's head in layers, by which pipeline stages are balanced: from the
- * predicted times of a forward pass of two layers on two stages. */
+/* balance_stages.c - balances pipeline stages: finds the time of a model's head in layers, from the predicted times of
+ * the forward pass and loss of two layers on two stages; and layers of stages that fit a limit of memory. */
+#include <math.h>
+
 #include "models/model.h"
 #include "nn/axis_rules.h"
+#include "partition/partitioner.h"
+#include "program/program.h"
 
 enum { SEQ = 512 };
 
@@ -18,7 +22,7 @@ static clv_status compile_two_layers(clv_program **out, const clv_model *m, int 
     build.rules.virtual_stages = build.rules.n_stage_layers = 0;
     config.layers = mesh.axis[axis].size = 2;
     CLV_TRY(clv_graph_new(&graph, &mesh, err));
-    clv_output(graph, "logits", clv_build_forward(graph, &config, &build, NULL), NULL);
+    clv_build_loss(graph, &config, &build);
     const clv_status status = clv_compile(out, graph, &(clv_compile_options){.machine = m->machine}, err);
     clv_graph_free(graph);
     return status;
@@ -37,4 +41,148 @@ void clv_model_balance_stages(clv_model *m)
         last.busy_seconds > first.busy_seconds)
         m->rules.head_layers = last.busy_seconds / first.busy_seconds - 1;
     clv_program_free(program);
+}
+
+/* ---- by memory ---- */
+
+/* Memory grows about linearly with the layers of a stage: a line says how many have room. Not quite, as it depends on
+ * when other stages send, so that what a split needs is known when its step is compiled. */
+enum { MOST_ATTEMPTS = 8, MOST_MORE = 3 };
+static const double hopeless = 1.3; /* of all stages' memory together: no way to share it fits */
+
+/* What is known of a stage: what it needed for its layers, and for one more. */
+typedef struct stage_line {
+    double layers, bytes, of_layer;
+} stage_line;
+
+typedef struct split {
+    int layers[CLV_MAX_VIRTUAL_STAGES]; /* of each run */
+} split;
+
+typedef struct stage_fit {
+    int stages, runs;
+    int64_t layers;
+    double limit, head;
+    clv_axis_rules *rules;
+    clv_try_stages *attempt;
+    void *arg;
+    stage_line line[CLV_MAX_STAGES];
+    int n_tried, best;              /* best: the fastest that fits; -1: none */
+    split tried[MOST_ATTEMPTS + 2]; /* with the first, and the chosen one again */
+} stage_fit;
+
+clv_status clv_stage_bytes_read(clv_stage_bytes *out, const clv_program *program, clv_error *err)
+{
+    for (int s = 0; s < clv_program_stage_count(program); s++) {
+        clv_memory memory = {.size = sizeof memory};
+        CLV_TRY(clv_program_stage_memory(&memory, program, s, err));
+        out->of[s] = (double)memory.total;
+    }
+    return CLV_OK;
+}
+
+static double layers_of(const stage_fit *f, const split *at, int stage)
+{
+    return (double)clv_nn_layers_of_stage(at->layers, f->runs, stage, f->stages);
+}
+
+/* The longest stage, in layers. */
+static double longest(const stage_fit *f, const split *at)
+{
+    double most = 0;
+    for (int s = 0; s < f->stages; s++)
+        most = fmax(most, layers_of(f, at, s) + (s == f->stages - 1 ? f->head : 0));
+    return most;
+}
+
+/* Notes what a split needs; returns whether it fits. */
+static bool learn(stage_fit *f, const split *at, const clv_stage_bytes *bytes)
+{
+    bool fits = true;
+    for (int s = 0; s < f->stages; s++) {
+        stage_line *line = &f->line[s];
+        const double layers = layers_of(f, at, s), slope = (bytes->of[s] - line->bytes) / (layers - line->layers);
+        line->of_layer = f->n_tried > 1 && isfinite(slope) && slope > 0 ? slope : bytes->of[s] / layers;
+        line->layers = layers;
+        line->bytes = bytes->of[s];
+        fits &= bytes->of[s] <= f->limit;
+    }
+    return fits;
+}
+
+/* Compiles the step by a split, and keeps the best that fits. */
+static clv_status try_split(stage_fit *f, const split *at, clv_error *err)
+{
+    clv_stage_bytes bytes = {0};
+    f->rules->n_stage_layers = f->runs;
+    memcpy(f->rules->stage_layers, at->layers, (size_t)f->runs * sizeof *at->layers);
+    CLV_TRY(f->attempt(&bytes, f->arg, f->rules, err));
+    f->tried[f->n_tried++] = *at;
+    if (learn(f, at, &bytes) && (f->best < 0 || longest(f, at) < longest(f, &f->tried[f->best])))
+        f->best = f->n_tried - 1;
+    return CLV_OK;
+}
+
+static bool was_tried(const stage_fit *f, const split *at)
+{
+    for (int i = 0; i < f->n_tried; i++)
+        if (memcmp(f->tried[i].layers, at->layers, (size_t)f->runs * sizeof *at->layers) == 0)
+            return true;
+    return false;
+}
+
+/* A split that the lines have room for; while none fits also one with a little more on all but the fullest stage. False:
+ * none that is worth a try. */
+static bool propose(split *out, const stage_fit *f)
+{
+    double all = 0;
+    int fullest = 0;
+    for (int s = 0; s < f->stages; s++) {
+        all += f->line[s].bytes;
+        fullest = f->line[s].bytes > f->line[fullest].bytes ? s : fullest;
+    }
+    for (int more = 0; all <= hopeless * f->stages * f->limit && more <= (f->best < 0 ? MOST_MORE : 0); more++) {
+        int64_t most[CLV_MAX_STAGES];
+        for (int s = 0; s < f->stages; s++) {
+            const stage_line *line = &f->line[s];
+            most[s] = (int64_t)(line->layers + floor((f->limit - line->bytes) / line->of_layer));
+            most[s] += s == fullest ? 0 : more;
+        }
+        if (clv_nn_balance_within(out->layers, f->runs, f->layers, f->head, f->stages, most) && !was_tried(f, out))
+            return f->best < 0 || longest(f, out) < longest(f, &f->tried[f->best]);
+    }
+    return false;
+}
+
+static clv_status find_split(stage_fit *f, const split *first, clv_error *err)
+{
+    split next;
+    CLV_TRY(try_split(f, first, err));
+    while (f->best != 0 && f->n_tried <= MOST_ATTEMPTS && propose(&next, f))
+        CLV_TRY(try_split(f, &next, err));
+    const int chosen = f->best < 0 ? 0 : f->best;
+    return chosen == f->n_tried - 1 ? CLV_OK : try_split(f, &f->tried[chosen], err);
+}
+
+clv_status clv_model_fit_stages(clv_axis_rules *out, const clv_model *model, clv_try_stages *attempt, void *arg,
+                                clv_error *err)
+{
+    split first = {0};
+    int runs = 0;
+    clv_stage_bytes bytes;
+    *out = model->rules;
+    CLV_TRY(clv_nn_stage_layers(first.layers, &runs, out, &model->mesh, model->config.layers, err));
+    const int stages = runs > 0 ? (int)model->mesh.axis[clv_axis_rules_stage_axis(out)].size : 1;
+    if (stages == 1 || stages > CLV_MAX_STAGES || out->n_stage_layers > 0)
+        return attempt(&bytes, arg, out, err);
+    stage_fit f = {.stages = stages,
+                   .runs = runs,
+                   .layers = model->config.layers,
+                   .limit = clv_compile_memory_limit(&model->compile, &model->mesh),
+                   .head = out->head_layers,
+                   .rules = out,
+                   .attempt = attempt,
+                   .arg = arg,
+                   .best = -1};
+    return find_split(&f, &first, err);
 }

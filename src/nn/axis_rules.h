@@ -28,6 +28,23 @@ clv_status clv_axis_rules_append(clv_axis_rules *rules, clv_logical_axis name, c
 
 /* The mesh axis of pipeline stages, that of CLV_LAYERS; -1: there is none. */
 int clv_axis_rules_stage_axis(const clv_axis_rules *rules);
+/* Fails with CLV_EINVAL: stages on the axis, of so many runs each, are more than layers, and `beside` them. */
+clv_status clv_nn_fail_stages(const char *axis, int64_t stages, int64_t runs, int64_t layers, int64_t beside,
+                              clv_error *err);
+/* Layers of all runs of a stage, of n runs of `stages` stages. */
+static inline int64_t clv_nn_layers_of_stage(const int *layers, int n, int stage, int stages)
+{
+    int64_t sum = 0;
+    for (int run = stage; run < n; run += stages)
+        sum += layers[run];
+    return sum;
+}
+/* Writes the layers of each run of all stages, [CLV_MAX_VIRTUAL_STAGES], and the number of runs, *n; 0: no stages.
+ * @return CLV_EINVAL for more runs than layers, or other layers than are stated */
+clv_status clv_nn_stage_layers(int *out, int *n, const clv_axis_rules *rules, const clv_mesh *mesh, int64_t layers,
+                               clv_error *err);
+/* Balances n runs of `stages` stages of which stage s has at most most[s] layers. Whether so many have all. */
+bool clv_nn_balance_within(int *out, int n, int64_t layers, double head, int stages, const int64_t *most);
 /* Has the graph's next ops run on the stage of a layer: layers are as stated; else as even as can be, or balanced where
  * the head takes long. Without an axis for CLV_LAYERS nothing is done. The graph fails with CLV_EINVAL for more runs
  * than layers, or other layers than are stated. */

@@ -95,6 +95,9 @@ clv_status clv_compile_options_check(const clv_compile_options *o, const char *w
     if (!(o->expert_rank_capacity_factor >= 0 && isfinite(o->expert_rank_capacity_factor)))
         return clv_fail(err, CLV_EINVAL, "%s: expert_rank_capacity_factor is %g; valid: 0 and above", what,
                         o->expert_rank_capacity_factor);
+    if (o->memory_limit < 0)
+        return clv_fail(err, CLV_EINVAL, "%s: memory_limit is %lld; valid: 0 (the machine's) and above", what,
+                        (long long)o->memory_limit);
     if ((unsigned)o->schedule >= CLV_SCHEDULE_COUNT)
         return clv_fail(err, CLV_EINVAL, "%s: schedule is %d; valid: those of clv_plan_schedule", what,
                         (int)o->schedule);
@@ -132,15 +135,24 @@ static clv_status compile(clv_program **out, const clv_graph *graph, const clv_c
 const clv_plan_schedule clv_schedules_of_auto[CLV_SCHEDULES_OF_AUTO] = {CLV_SCHEDULE_DEFAULT, CLV_SCHEDULE_ZERO_BUBBLE,
                                                                         CLV_SCHEDULE_GPIPE};
 
-bool clv_step_is_better(const clv_prediction *a, const clv_memory *a_memory, const clv_prediction *b,
-                        const clv_memory *b_memory)
+double clv_compile_memory_limit(const clv_compile_options *options, const clv_mesh *mesh)
 {
-    const bool fits = (double)a_memory->total <= a->memory_bytes, other = (double)b_memory->total <= b->memory_bytes;
+    clv_cost_model model;
+    if (options->memory_limit > 0)
+        return (double)options->memory_limit;
+    clv_cost_model_make(&model, mesh, options->machine);
+    return floor(model.machine->memory_bytes / model.oversubscription);
+}
+
+bool clv_step_is_better(const clv_prediction *a, const clv_memory *a_memory, const clv_prediction *b,
+                        const clv_memory *b_memory, double limit)
+{
+    const bool fits = (double)a_memory->total <= limit, other = (double)b_memory->total <= limit;
     return fits != other ? fits : fits ? a->seconds < b->seconds : a_memory->total < b_memory->total;
 }
 
-static clv_status is_better(bool *better, const clv_program *a, const clv_program *b, const clv_machine *machine,
-                            clv_error *err)
+static clv_status is_better(bool *better, const clv_program *a, const clv_program *b,
+                            const clv_compile_options *options, clv_error *err)
 {
     const clv_program *both[] = {a, b};
     clv_prediction predicted[2];
@@ -148,10 +160,11 @@ static clv_status is_better(bool *better, const clv_program *a, const clv_progra
     for (int i = 0; i < 2; i++) {
         predicted[i].size = sizeof predicted[i];
         memory[i].size = sizeof memory[i];
-        CLV_TRY(clv_program_predict(both[i], machine, &predicted[i], err));
+        CLV_TRY(clv_program_predict(both[i], options->machine, &predicted[i], err));
         CLV_TRY(clv_program_memory(both[i], &memory[i], err));
     }
-    *better = clv_step_is_better(&predicted[0], &memory[0], &predicted[1], &memory[1]);
+    *better = clv_step_is_better(&predicted[0], &memory[0], &predicted[1], &memory[1],
+                                 clv_compile_memory_limit(options, &a->mesh));
     return CLV_OK;
 }
 
@@ -166,7 +179,7 @@ static clv_status compile_by_best_schedule(clv_program **out, const clv_graph *g
         options->schedule = clv_schedules_of_auto[i];
         status = compile(&program, graph, options, reshards, err);
         if (status == CLV_OK && best)
-            status = is_better(&better, program, best, options->machine, err);
+            status = is_better(&better, program, best, options, err);
         if (status == CLV_OK) {
             clv_program_free(better ? best : program);
             best = better ? program : best;

@@ -65,7 +65,9 @@ clv_status clv_compile_options_check(const clv_compile_options *options, const c
 enum { CLV_SCHEDULES_OF_AUTO = 3 };
 extern const clv_plan_schedule clv_schedules_of_auto[CLV_SCHEDULES_OF_AUTO];
 bool clv_step_is_better(const clv_prediction *a, const clv_memory *a_memory, const clv_prediction *b,
-                        const clv_memory *b_memory);
+                        const clv_memory *b_memory, double limit);
+/* The bytes of a rank that a step is to fit: stated, or the machine's for each of the mesh's ranks. */
+double clv_compile_memory_limit(const clv_compile_options *options, const clv_mesh *mesh);
 /* CLV_SCHEDULE_INTERLEAVED of stages with one run of layers each. */
 clv_status clv_fail_interleaved(clv_error *err);
 /* clv_compile with a cache of reshard plans that outlives the call, made for the same mesh, machine and by_bytes. NULL:

@@ -7,23 +7,40 @@
 #include "runtime/multi_process/multi_process.h"
 #include "train/trainer.h"
 
-static clv_status compile(clv_trainer *t, const clv_trainer_options *o, clv_error *err)
+typedef struct compilation {
+    clv_trainer *trainer;
+    const clv_update_options *update;
+} compilation;
+
+static clv_status compile_by_rules(clv_stage_bytes *bytes, void *arg, const clv_axis_rules *rules, clv_error *err)
 {
+    const compilation *c = arg;
+    clv_trainer *t = c->trainer;
     clv_graph *graph;
-    clv_update_options update;
-    CLV_TRY(clv_options_copy_in(&update, sizeof update, sizeof update, o->update, "clv_trainer_new", err));
-    if (!update.adamw)
-        update.adamw = o->adamw;
-    t->optimizer = update.optimizer;
+    t->own.rules = *rules;
+    clv_program_free(t->program);
+    t->program = NULL;
     CLV_TRY(clv_graph_new(&graph, &t->model->mesh, err));
     clv_model_graph_options shape = clv_trainer_graph_options(t);
     shape.dropout = t->dropout;
     shape.attention_dropout = t->attention_dropout;
     shape.dropout_seed = t->seed;
-    clv_model_train_step(graph, t->model, &shape, &update);
+    clv_model_train_step(graph, t->model, &shape, c->update);
     clv_status status = clv_model_compile(&t->program, t->model, graph, err);
     clv_graph_free(graph);
-    CLV_TRY(status);
+    return status == CLV_OK ? clv_stage_bytes_read(bytes, t->program, err) : status;
+}
+
+static clv_status compile(clv_trainer *t, const clv_trainer_options *o, clv_error *err)
+{
+    clv_update_options update;
+    clv_axis_rules rules;
+    CLV_TRY(clv_options_copy_in(&update, sizeof update, sizeof update, o->update, "clv_trainer_new", err));
+    if (!update.adamw)
+        update.adamw = o->adamw;
+    t->optimizer = update.optimizer;
+    compilation c = {t, &update};
+    CLV_TRY(clv_model_fit_stages(&rules, t->model, compile_by_rules, &c, err));
     return clv_program_check_expert_capacity(t->program, t->model->compile.expert_rank_capacity_factor, err);
 }
 
@@ -79,7 +96,8 @@ clv_status clv_trainer_new(clv_trainer **out, const clv_model *model, const clv_
     clv_trainer *t = calloc(1, sizeof *t);
     if (!t)
         return clv_fail_memory(err, "a trainer", sizeof *t);
-    t->model = model;
+    t->own = *model;
+    t->model = &t->own;
     t->metadata = json_object();
     clv_status status = t->metadata ? init_trainer(t, &o, err) : clv_fail_memory(err, "a trainer", sizeof *t);
     if (status != CLV_OK) {

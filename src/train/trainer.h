@@ -16,7 +16,8 @@ typedef struct clv_checkpoint_identity {
 } clv_checkpoint_identity;
 
 struct clv_trainer {
-    const clv_model *model;
+    clv_model own;          /* the model, whose rules state the layers of stages */
+    const clv_model *model; /* that one */
     int64_t batch, seq;
     uint8_t *all_tokens; /* [batch,seq] the mask of a batch without padding; NULL: the programs have no mask input */
     clv_lr_schedule schedule;

@@ -98,6 +98,7 @@ static void add_prediction(clv_table *t, const clv_plan_report *r)
 
 static void add_estimate(clv_table *t, const clv_plan_estimate *e)
 {
+    char layers[4 * CLV_MAX_VIRTUAL_STAGES];
     clv_table_begin_object(t, e->compiled ? "pipeline" : e->can_run ? "estimated" : "planned_not_run");
     if (e->compiled)
         clv_table_bool(t, "extrapolated", e->extrapolated);
@@ -106,6 +107,8 @@ static void add_estimate(clv_table *t, const clv_plan_estimate *e)
         clv_table_count(t, "active_parameters", (double)e->active_parameters);
     }
     clv_table_int(t, "stages", e->stages);
+    if (clv_plan_print_stages(layers, sizeof layers, e, ","))
+        clv_table_text(t, "stage_layers", layers);
     clv_table_text(t, "schedule", clv_plan_schedule_name(e->schedule));
     clv_table_int(t, "virtual_stages", e->virtual_stages);
     clv_table_int(t, "microbatches", e->microbatches);
@@ -429,6 +432,7 @@ clv_status command_plan(clv_invocation *run, clv_error *err)
     if (a.plan.hardware && strcmp(a.plan.hardware, "list") == 0)
         return clv_hardware_table_new(&run->table, err);
     CLV_TRY(clv_plan_search_check_args(&a.search, clv_mesh_option_is_auto(&a.plan.mesh), err));
+    a.plan.plan.compile.memory_limit = a.memory_limit;
     CLV_TRY(clv_inventory_option_apply(&a.plan, a.search.inventory, err));
     if (a.plan.plan.batch == 0 && a.search.latency_limit == 0)
         a.plan.plan.batch = CLV_PLAN_BATCH;

@@ -269,6 +269,14 @@ static void name_part_of_block(clv_prediction_parts *parts, clv_plan_block block
 /* ---- all of it ---- */
 
 /* --memory-limit, else the profile's memory where one was named: the default profile describes no machine. */
+bool clv_plan_print_stages(char *out, size_t size, const clv_plan_estimate *e, const char *separator)
+{
+    size_t used = 0;
+    for (int i = 0; i < e->runs && used < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%d", i ? separator : "", e->run_layers[i]);
+    return e->runs > 0;
+}
+
 static clv_memory_limit find_limit(const clv_plan_report *r, int64_t memory_limit)
 {
     if (memory_limit > 0)

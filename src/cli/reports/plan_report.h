@@ -45,6 +45,9 @@ typedef struct clv_plan_report {
                                                      closest; of a plan that fits what is faster */
 } clv_plan_report;
 
+/* Prints the layers of each run of all stages, "9, 9, 8, 6"; false where they are not known. */
+bool clv_plan_print_stages(char *out, size_t size, const clv_plan_estimate *e, const char *separator);
+
 /* Gathers the facts of a compiled plan, which are borrowed. memory_limit: of --memory-limit; 0: the memory of the
  * machine that --hardware names. singles: find `smaller` where `fastest` suffices, too. Free with
  * clv_plan_report_free. */

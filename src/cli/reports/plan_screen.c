@@ -3,6 +3,7 @@
 #include "cli/options/auto_rules.h"
 #include "cli/reports/plan_screen.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -176,16 +177,32 @@ static void put_mesh(screen *s, const clv_plan_report *r)
     end_line(s, 2);
 }
 
+enum { MOST_STAGES = 16 }; /* whose layers a line has room for */
+
+/* Whether stages are less even than can be. */
+static bool is_uneven(const clv_plan_estimate *e)
+{
+    int least = INT_MAX, most = 0;
+    for (int i = 0; i < e->runs; i++) {
+        least = e->run_layers[i] < least ? e->run_layers[i] : least;
+        most = e->run_layers[i] > most ? e->run_layers[i] : most;
+    }
+    return most > least + 1 && e->runs <= MOST_STAGES;
+}
+
 /* Stages that run, or what is not compiled; --software has its own line. */
 static void put_estimate(screen *s, const clv_plan_report *r)
 {
     const clv_plan_estimate *e = r->estimate ? r->estimate : &r->pipeline;
+    char layers[5 * MOST_STAGES] = "";
     const bool estimated = e->can_run || r->machine.software[0];
+    const bool uneven = is_uneven(e) && clv_plan_print_stages(layers, sizeof layers, e, ", ");
     put(s, "%s", e->compiled ? "pipeline" : estimated ? "estimated" : "planned, not run");
     if (e->stages > 1 && !e->schedule) /* they take turns */
         put(s, ": %lld stages", (long long)e->stages);
     else if (e->stages > 1)
-        put(s, ": %lld stages, %s, %lld microbatch%s", (long long)e->stages, clv_plan_schedule_name(e->schedule),
+        put(s, ": %lld stages%s%s%s, %s, %lld microbatch%s", (long long)e->stages, uneven ? " of " : "",
+            uneven ? layers : "", uneven ? " layers" : "", clv_plan_schedule_name(e->schedule),
             (long long)e->microbatches, e->microbatches == 1 ? "" : "es");
     if (!e->compiled)
         put_size(s, "experts", e->experts);

@@ -6,6 +6,7 @@
 
 #include "models/model.h"
 #include "models/plan/axes/mesh_parts.h"
+#include "nn/axis_rules.h"
 #include "ops/builtin_ops.h"
 #include "partition/partitioner.h"
 #include "program/program.h"
@@ -252,20 +253,27 @@ static clv_status choose_quant(clv_quant *how, const clv_plan_options *o, clv_er
     return clv_quant_resolve(how, o->model, stored, err);
 }
 
+static clv_status open_model(clv_model **out, const clv_plan_options *o, clv_error *err)
+{
+    clv_quant quant = o->quant;
+    CLV_TRY(choose_quant(&quant, o, err));
+    const clv_model_options options = {
+        .size = sizeof options,
+        .mesh = o->mesh,
+        .rules = o->rules,
+        .dtype = o->dtype,
+        .compile = {.machine = o->compile.machine, .memory_limit = o->compile.memory_limit},
+        .config_only = 1,
+        .lora = o->lora,
+        .f32_gradients = o->f32_gradients,
+        .quant = quant};
+    return clv_model_open(out, o->model, &options, err);
+}
+
 static clv_status build_model(clv_graph *graph, const clv_plan_options *o, clv_plan_part part, clv_error *err)
 {
     clv_model *model;
-    clv_quant quant = o->quant;
-    CLV_TRY(choose_quant(&quant, o, err));
-    const clv_model_options options = {.size = sizeof options,
-                                       .mesh = o->mesh,
-                                       .rules = o->rules,
-                                       .dtype = o->dtype,
-                                       .config_only = 1,
-                                       .lora = o->lora,
-                                       .f32_gradients = o->f32_gradients,
-                                       .quant = quant};
-    CLV_TRY(clv_model_open(&model, o->model, &options, err));
+    CLV_TRY(open_model(&model, o, err));
     clv_model_truncate(model, part.layers, part.vocab);
     clv_status status = add_model(graph, o, model, err);
     clv_model_close(model);
@@ -348,18 +356,54 @@ clv_status clv_plan_compile(clv_program **out, const clv_plan_options *options, 
     return status;
 }
 
+clv_status clv_plan_fit_stages(clv_axis_rules *out, const clv_plan_options *o, clv_try_stages *attempt, void *arg,
+                               clv_error *err)
+{
+    clv_model *model;
+    CLV_TRY(open_model(&model, o, err));
+    clv_status status = clv_model_fit_stages(out, model, attempt, arg, err);
+    clv_model_close(model);
+    return status;
+}
+
+typedef struct compilation {
+    const clv_plan_options *options;
+    clv_plan_part part;
+    clv_reshard_cache *reshards;
+    clv_program *program;
+} compilation;
+
+static clv_status compile_by_rules(clv_stage_bytes *bytes, void *arg, const clv_axis_rules *rules, clv_error *err)
+{
+    compilation *c = arg;
+    clv_plan_options o = *c->options;
+    clv_graph *graph;
+    o.rules = rules;
+    clv_program_free(c->program);
+    c->program = NULL;
+    CLV_TRY(build(&graph, &o, c->part, err));
+    clv_status status = clv_compile_with_reshard_cache(&c->program, graph, &o.compile, c->reshards, err);
+    clv_graph_free(graph);
+    return status == CLV_OK ? clv_stage_bytes_read(bytes, c->program, err) : status;
+}
+
 clv_status clv_plan_compile_part(clv_program **out, const clv_plan_options *options, clv_plan_part part,
                                  clv_reshard_cache *reshards, clv_error *err)
 {
     static const char call[] = "clv_plan_compile";
     const clv_mesh alone = {0};
-    clv_axis_rules rules;
+    clv_axis_rules rules, fitted;
     clv_plan_options o;
-    clv_graph *graph;
+    clv_stage_bytes bytes;
     CLV_TRY(clv_require(out && options, call, "out and options", err));
     CLV_TRY(take_options(&o, &rules, &alone, options, call, err));
-    CLV_TRY(build(&graph, &o, part, err));
-    clv_status status = clv_compile_with_reshard_cache(out, graph, &o.compile, reshards, err);
-    clv_graph_free(graph);
+    compilation c = {&o, part, reshards, NULL};
+    const bool fits_stages = o.model && !generates(&o) && part.layers == 0 && clv_axis_rules_stage_axis(o.rules) >= 0;
+    clv_status status = fits_stages ? clv_plan_fit_stages(&fitted, &o, compile_by_rules, &c, err)
+                                    : compile_by_rules(&bytes, &c, o.rules, err);
+    if (status == CLV_OK)
+        *out = c.program;
+    else
+        clv_program_free(c.program);
     return status;
 }

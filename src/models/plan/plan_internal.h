@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cleave/plan.h"
+#include "models/model.h"
 #include "partition/reshard/reshard_planner.h"
 
 /* clv_options_copy_in, for the options of a plan. */
@@ -16,6 +17,9 @@ typedef struct clv_plan_part {
     int64_t vocab;  /* rows of the embedding and columns of the head */
 } clv_plan_part;
 
+/* clv_model_fit_stages of the model that is planned, whose mesh and rules are set. */
+clv_status clv_plan_fit_stages(clv_axis_rules *out, const clv_plan_options *options, clv_try_stages *attempt, void *arg,
+                               clv_error *err);
 /* clv_plan_compile of a part of the model. reshards: as in clv_compile_with_reshard_cache; or NULL. */
 clv_status clv_plan_compile_part(clv_program **out, const clv_plan_options *options, clv_plan_part part,
                                  clv_reshard_cache *reshards, clv_error *err);

@@ -1,4 +1,6 @@
 /* session.c - session: creates ranks, runs programs, binds inputs and outputs, keeps statistics. */
+#include <stdio.h>
+
 #include "base/hash.h"
 #include "base/threads/wait.h"
 #include "comm/job/mpi_job.h"
@@ -328,6 +330,16 @@ static clv_status check_output_boxes(const clv_session *session, const clv_progr
     return CLV_OK;
 }
 
+/* Adds to the message which pipeline stage the rank that failed has. */
+static clv_status name_stage(const clv_program *program, clv_status status, clv_error *err)
+{
+    const size_t used = strlen(err->message);
+    if (status != CLV_OK && err->rank >= 0 && program->stage_axis > 0)
+        snprintf(err->message + used, sizeof err->message - used, "; rank %d has stage %d of axis '%s'", err->rank,
+                 clv_program_stage_of(program, err->rank), program->mesh.axis[program->stage_axis - 1].name);
+    return status;
+}
+
 static clv_status run(clv_session *session, const clv_program *program, const clv_run *run, clv_error *err)
 {
     clv_loaded_program *loaded;
@@ -340,7 +352,7 @@ static clv_status run(clv_session *session, const clv_program *program, const cl
     if (session->tracer && clv_trace_recorder_begin_run(session->tracer, program))
         job.traces = session->tracer->ranks;
     double start = clv_now_seconds();
-    CLV_TRY(clv_rank_threads_run(session->team, run_rank, &job, err));
+    CLV_TRY(name_stage(program, clv_rank_threads_run(session->team, run_rank, &job, err), err));
     if (!clv_session_shares_memory(session))
         CLV_TRY(fetch_outputs(&job, err));
     session->stats.seconds += clv_now_seconds() - start;

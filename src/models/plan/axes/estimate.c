@@ -126,6 +126,9 @@ static clv_status set_batch(estimate *e, clv_error *err)
     return CLV_OK;
 }
 
+/* The embedding and the head may be virtual stages of their own, as Megatron-LM has them. */
+enum { ENDS = 2 };
+
 static clv_status set_pipeline(estimate *e, clv_error *err)
 {
     const clv_plan_schedule asked = e->how.schedule;
@@ -141,11 +144,8 @@ static clv_status set_pipeline(estimate *e, clv_error *err)
     if (stages == 1 && asked != CLV_SCHEDULE_DEFAULT)
         return clv_fail(err, CLV_EINVAL, "schedule %s; valid: with an axis pipe in the mesh",
                         clv_plan_schedule_name(asked));
-    if (stages * v > e->model.layers + (stages * v > 2 ? 2 : 0))
-        return clv_fail(err, CLV_EINVAL,
-                        "%lld stages%s for %lld layers; valid: at most one a layer, and one each for the "
-                        "embedding and the head",
-                        (long long)(stages * v), v > 1 ? " (virtual ones)" : "", (long long)e->model.layers);
+    if (v > 1 && stages * v > e->model.layers + ENDS)
+        return clv_nn_fail_stages("pipe", stages, v, e->model.layers, ENDS, err);
     e->pipeline = (clv_pipeline){.schedule = asked   ? asked
                                              : v > 1 ? CLV_SCHEDULE_INTERLEAVED
                                                      : CLV_SCHEDULE_1F1B,
@@ -531,8 +531,8 @@ static clv_status read_cost(estimate *e, clv_error *err)
 
 static clv_status read_stages(estimate *e, clv_error *err)
 {
-    CLV_TRY(clv_mesh_parts_split(&e->mesh, e->plan.mesh, err));
     CLV_TRY(read_model(e, err));
+    CLV_TRY(clv_mesh_parts_split(&e->mesh, e->plan.mesh, e->model.layers, err));
     if (e->mesh.expert > 1 && !e->moe.family)
         return clv_fail(err, CLV_EINVAL, "an axis expert, and %s has no experts; valid: pipe, data, context, model",
                         e->model.family);
@@ -643,7 +643,9 @@ static clv_status price_program(clv_plan_estimate *out, estimate *e, const clv_m
                             .predicted = price.predicted,
                             .parts = price.parts,
                             .memory = price.memory,
+                            .runs = price.runs,
                             .extrapolated = !price.whole};
+    memcpy(out->run_layers, price.layers, sizeof out->run_layers);
     return CLV_OK;
 }
 
@@ -685,7 +687,8 @@ static clv_status price_step_by_best_schedule(clv_plan_estimate *out, const esti
     for (int i = 0; i < CLV_SCHEDULES_OF_AUTO; i++) {
         clv_plan_estimate other = *out;
         CLV_TRY(price_step(&other, asked, info, clv_schedules_of_auto[i], err));
-        if (i == 0 || clv_step_is_better(&other.predicted, &other.memory, &out->predicted, &out->memory))
+        if (i == 0 || clv_step_is_better(&other.predicted, &other.memory, &out->predicted, &out->memory,
+                                         clv_compile_memory_limit(&asked->plan.compile, asked->plan.mesh)))
             *out = other;
     }
     return CLV_OK;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "nn/axis_rules.h"
 #include "tensor/parse_print.h"
 
 static const char *const names[] = {"pipe", "data", "context", "expert", "model"};
@@ -51,12 +52,15 @@ static void append(clv_mesh *mesh, const char *name, int64_t size)
     snprintf(axis->name, sizeof axis->name, "%s", name);
 }
 
-clv_status clv_mesh_parts_split(clv_mesh_parts *out, const clv_mesh *mesh, clv_error *err)
+clv_status clv_mesh_parts_split(clv_mesh_parts *out, const clv_mesh *mesh, int64_t layers, clv_error *err)
 {
     int64_t *const sizes[] = {&out->pipe, &out->data, &out->context, &out->expert, &out->model};
     char text[CLV_MESH_TEXT];
     CLV_TRY(clv_mesh_check(mesh, err));
     clv_mesh_print(text, sizeof text, mesh);
+    for (int a = 0; a < mesh->n_axes; a++)
+        if (find(mesh->axis[a].name) == PIPE && mesh->axis[a].size > layers)
+            return clv_nn_fail_stages(mesh->axis[a].name, mesh->axis[a].size, 1, layers, 0, err);
     *out = (clv_mesh_parts){1, 1, 1, 1, 1, {0}};
     for (int a = 0; a < mesh->n_axes; a++) {
         int which = find(mesh->axis[a].name);

@@ -22,7 +22,8 @@ bool clv_mesh_is_split_over(const clv_mesh *mesh, const char *name);
 /* The mesh without its axes pipe, context and expert of one rank, which change nothing. */
 clv_mesh clv_mesh_without_axes_of_one_rank(const clv_mesh *mesh);
 
-/* @return CLV_EAXIS for axes of other names, or in an order that is not planned */
-clv_status clv_mesh_parts_split(clv_mesh_parts *out, const clv_mesh *mesh, clv_error *err);
+/* Of a model of so many layers. @return CLV_EINVAL for more stages than these; CLV_EAXIS for axes of other names, or in
+ * an order that is not planned */
+clv_status clv_mesh_parts_split(clv_mesh_parts *out, const clv_mesh *mesh, int64_t layers, clv_error *err);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "program/program.h"
@@ -127,15 +128,21 @@ bool clv_virtual_stages_are_compiled(int64_t virtual_stages, int64_t stages, int
            (whole && stages * virtual_stages <= layers && stages * virtual_stages <= CLV_MAX_VIRTUAL_STAGES);
 }
 
-clv_status clv_program_price_compute(clv_program_price *out, const clv_plan_options *options, int64_t stages,
-                                     int64_t layers, clv_error *err)
+typedef struct pricing {
+    const clv_plan_options *options; /* with numbers of microbatches and sequences */
+    int64_t stages, layers;
+    clv_program_price price;
+} pricing;
+
+static clv_status price_by_rules(clv_stage_bytes *bytes, void *arg, const clv_axis_rules *rules, clv_error *err)
 {
-    clv_plan_options o = *options;
+    pricing *p = arg;
+    clv_plan_options o = *p->options;
     figures few, more;
-    o.accumulate = o.accumulate ? o.accumulate : 1;
-    o.batch = o.batch ? o.batch : CLV_PLAN_BATCH;
+    o.rules = rules;
+    const int64_t stages = p->stages;
     const clv_plan_schedule schedule = o.compile.schedule;
-    const int64_t first = first_steady(schedule, stages), cheap = WHOLE / layers;
+    const int64_t first = first_steady(schedule, stages), cheap = WHOLE / p->layers;
     const int64_t last = stages > 1 && cheap > first ? cheap : first + 1;
     const bool whole =
         o.accumulate <= (cheap > last ? cheap : last) || o.batch % o.accumulate != 0; /* which is refused */
@@ -151,14 +158,33 @@ clv_status clv_program_price_compute(clv_program_price *out, const clv_plan_opti
                 more.in_flight[s] = line(few.in_flight[s], more.in_flight[s], steps);
         }
     }
-    *out = (clv_program_price){.predicted = more.predicted,
-                               .parts = more.parts,
-                               .memory = more.stage[0],
-                               .schedule = more.schedule,
-                               .whole = whole};
-    for (int64_t s = 1; s < stages; s++)
-        if (more.stage[s].total > out->memory.total)
-            out->memory = more.stage[s];
-    out->in_flight = more.in_flight[out->memory.stage];
+    p->price = (clv_program_price){.predicted = more.predicted,
+                                   .parts = more.parts,
+                                   .memory = more.stage[0],
+                                   .schedule = more.schedule,
+                                   .runs = rules->n_stage_layers,
+                                   .whole = whole};
+    memcpy(p->price.layers, rules->stage_layers, sizeof p->price.layers);
+    for (int64_t s = 0; s < stages; s++) {
+        bytes->of[s] = (double)more.stage[s].total;
+        if (more.stage[s].total > p->price.memory.total)
+            p->price.memory = more.stage[s];
+    }
+    p->price.in_flight = more.in_flight[p->price.memory.stage];
+    return CLV_OK;
+}
+
+clv_status clv_program_price_compute(clv_program_price *out, const clv_plan_options *options, int64_t stages,
+                                     int64_t layers, clv_error *err)
+{
+    clv_plan_options o = *options;
+    clv_axis_rules rules;
+    clv_stage_bytes bytes;
+    pricing p = {.options = &o, .stages = stages, .layers = layers};
+    o.accumulate = o.accumulate ? o.accumulate : 1;
+    o.batch = o.batch ? o.batch : CLV_PLAN_BATCH;
+    CLV_TRY(stages > 1 ? clv_plan_fit_stages(&rules, &o, price_by_rules, &p, err)
+                       : price_by_rules(&bytes, &p, o.rules, err));
+    *out = p.price;
     return CLV_OK;
 }

@@ -15,7 +15,8 @@ typedef struct clv_program_price {
     clv_memory memory; /* of the largest stage; peak is NULL */
     double in_flight;  /* microbatches that it holds at most */
     clv_plan_schedule schedule;
-    bool whole; /* of the program itself */
+    int runs, layers[CLV_MAX_VIRTUAL_STAGES]; /* of each run of all stages; 0: there are none */
+    bool whole;                               /* of the program itself */
 } clv_program_price;
 
 /* Whether so many runs of layers on each stage are priced by their program: whole alone, as their microbatches come in

@@ -103,13 +103,13 @@ static clv_status add_context(clv_layout_list *list, const clv_plan_search_space
 static clv_status add_mesh(clv_layout_list *list, const clv_plan_search_space *space, clv_error *err)
 {
     clv_mesh_parts parts;
-    CLV_TRY(clv_mesh_parts_split(&parts, space->base->mesh, err));
+    CLV_TRY(clv_mesh_parts_split(&parts, space->base->mesh, space->shape.layers, err));
     return add(list, space, &(sizes){parts.pipe, parts.data, parts.context, parts.expert, parts.model}, err);
 }
 
 clv_status clv_layout_list_add_planned(clv_layout_list *list, const clv_plan_search_space *space, clv_error *err)
 {
-    const int64_t most_stages = space->shape.layers + 2 < space->devices ? space->shape.layers + 2 : space->devices;
+    const int64_t most_stages = space->shape.layers < space->devices ? space->shape.layers : space->devices;
     sizes s;
     if (space->base->mesh)
         return add_mesh(list, space, err);
