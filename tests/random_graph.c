@@ -4,8 +4,10 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "random_source.h"
+#include "slow_link_machine.h"
 
 /* ---- specs ---- */
 
@@ -125,6 +127,27 @@ static void add_stages(random_maker *m, clv_mesh *mesh)
     m->stage_axis = at;
 }
 
+/* One of the axes is `context` or `expert`: on a machine whose ops hide rings, as often as not. */
+static void name_axis(random_maker *m)
+{
+    random_graph *g = m->out;
+    const uint64_t how = mix(m->spec->seed ^ 0xc0e7);
+    m->named_axis = -1;
+    for (int i = 0; i < m->n_axes && m->named_axis < 0 && !(m->spec->without & RANDOM_NAMED); i++) {
+        const int a = m->first_axis + (int)((how / 4 + (uint64_t)i) % (uint64_t)m->n_axes);
+        m->named_axis = g->mesh.axis[a].size > 1 ? a : -1;
+    }
+    if (m->named_axis < 0)
+        return;
+    clv_axis *axis = &g->mesh.axis[m->named_axis];
+    *axis = (clv_axis){.size = axis->size};
+    strcpy(axis->name, how % 2 ? "context" : "expert");
+    if (how % 4 == 1) {
+        g->options.machine = g->machine = must_slow_ops();
+        g->options.overlap = true;
+    }
+}
+
 /* Of the ops of a slot: any stage, or none. */
 static void set_stage(random_maker *m)
 {
@@ -190,6 +213,22 @@ clv_layout random_cut(random_maker *m, const clv_type *type, int d)
         if (draw(&m->layouts, 2) == 0 && !(m->spec->plain >> m->slot & 1))
             clv_layout_shard_dim(&layout, &m->out->mesh, d, clv_mesh_whole_axis(&m->out->mesh, a), NULL);
     return layout;
+}
+
+int64_t random_ranks(const random_maker *m, const char *axis)
+{
+    const bool splits = m->named_axis >= 0 && mix(m->spec->seed * 64 + (uint64_t)m->slot) % 4 != 0;
+    return splits && strcmp(m->out->mesh.axis[m->named_axis].name, axis) == 0 ? m->out->mesh.axis[m->named_axis].size
+                                                                              : 1;
+}
+
+clv_value random_over(random_maker *m, clv_value x, int d, const char *axis)
+{
+    clv_layout layout = clv_layout_replicated(random_type(m, x).rank);
+    if (random_ranks(m, axis) == 1 || !clv_valid(x) || (m->spec->plain >> m->slot & 1))
+        return x;
+    clv_layout_shard_dim(&layout, &m->out->mesh, d, clv_mesh_whole_axis(&m->out->mesh, m->named_axis), NULL);
+    return clv_constrain(m->graph, x, &layout);
 }
 
 /* ---- values ---- */
@@ -506,6 +545,7 @@ static void draw_case(random_maker *m)
         g->special = RANDOM_ALL_FINITE;
     if (without & RANDOM_OPTIONS)
         g->options = (clv_compile_options){0};
+    name_axis(m);
 }
 
 static void first_leaves(random_maker *m)
@@ -516,8 +556,9 @@ static void first_leaves(random_maker *m)
     m->value[1] = random_new(m, m->dtype, 2, shape + 1, RANDOM_REAL, 0);
 }
 
-/* Whether the op is of maxima comes from a stream of its own: without them the others stay as they are. */
-static clv_value make_op(random_maker *m, bool differentiable)
+/* The last op of a mesh with `context` is attention, with `expert` a mixture. Whether an op is of maxima comes from a stream of its own: without
+ * them the others stay as they are. */
+static clv_value make_op(random_maker *m, bool differentiable, bool last)
 {
     begin(m, m->slot);
     uint64_t stream = m->stream;
@@ -526,6 +567,8 @@ static clv_value make_op(random_maker *m, bool differentiable)
     if (random_chance(m, 6) && !(m->spec->without & RANDOM_MAXIMA))
         return random_op_of_maxima(m, differentiable);
     m->stream = stream;
+    if (last && m->named_axis >= 0)
+        return (m->out->mesh.axis[m->named_axis].name[0] == 'c' ? random_attention : random_experts)(m, random_any(m));
     return random_op(m, differentiable);
 }
 
@@ -549,7 +592,7 @@ void random_graph_build(random_graph *out, const random_spec *spec, uint64_t lay
         bound_block(&m, &within);
         set_stage(&m);
         if (!(spec->dropped >> m.slot & 1))
-            m.value[m.slot] = random_trim(&m, make_op(&m, trains));
+            m.value[m.slot] = random_trim(&m, make_op(&m, trains, m.slot + 1 == n));
     }
     if (within)
         clv_end_block(m.graph);
@@ -570,6 +613,7 @@ void random_graph_build(random_graph *out, const random_spec *spec, uint64_t lay
 void random_graph_free(random_graph *g)
 {
     clv_graph_free(g->graph);
+    clv_machine_free(g->machine);
 }
 
 /* ---- values of leaves ---- */

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "cleave/machine.h"
 #include "cleave/program.h"
 
 enum {
@@ -27,7 +28,8 @@ typedef enum random_part {
     RANDOM_OUT_LAYOUTS = 64, /* stated layouts of outputs */
     RANDOM_MAXIMA = 128,     /* ops of maxima that ranks have parts of, instead of others */
     RANDOM_BLOCKS = 256,     /* blocks, of which the backward pass makes things again */
-    RANDOM_STAGES = 512      /* an axis of pipeline stages, and ops on them in any order */
+    RANDOM_STAGES = 512,     /* an axis of pipeline stages, and ops on them in any order */
+    RANDOM_NAMED = 1024      /* an axis that splits the sequences of attention, or the experts of mixtures */
 } random_part;
 
 /* A case: the seed, and what was left out of what the seed makes. */
@@ -72,6 +74,7 @@ typedef struct random_graph {
     clv_graph *graph;
     clv_mesh mesh;
     clv_compile_options options;
+    clv_machine *machine; /* of the options; NULL: by default */
     int steps;
     bool relayout;
     random_special special;

@@ -10,6 +10,7 @@
 #include "cleave/session.h"
 #include "graph_interpreter.h"
 #include "kernels/cpu/openmp.h"
+#include "ops/attention.h"
 #include "program/program.h"
 
 enum {
@@ -67,6 +68,47 @@ static bool is_state(const trial *t, int v)
 
 /* ---- making ---- */
 
+static bool reads(const clv_instruction *i, int buffer)
+{
+    bool any = false;
+    for (int k = 0; k < i->n_in; k++)
+        any = any || i->in[k] == buffer;
+    return any;
+}
+
+/* How attention reads what a step over `context` brings; 0: it does not. */
+static uint32_t way_of_context(const clv_program *p, const clv_instruction *step)
+{
+    bool over = false;
+    for (int a = 0; a < step->step->n_axes; a++)
+        over = over || strcmp(p->mesh.axis[step->step->axes[a].axis].name, "context") == 0;
+    for (int i = 0; over && i < p->n_instructions; i++) {
+        const clv_op *op = p->instructions[i].op;
+        if (!op || !reads(&p->instructions[i], step->out[0]))
+            continue;
+        if (op->def == &clv_op_ring_attention || op->def == &clv_op_ring_attention_gradient)
+            return step->step->kind == CLV_STEP_PERMUTE ? RANDOM_RING : 0;
+        if (op->def == &clv_op_attention)
+            return step->step->kind == CLV_STEP_ALL_TO_ALL   ? RANDOM_ALL_TO_ALL
+                   : step->step->kind == CLV_STEP_ALL_GATHER ? RANDOM_GATHER
+                                                             : 0;
+    }
+    return 0;
+}
+
+static uint32_t ways_of(const clv_program *p)
+{
+    uint32_t ways = 0;
+    for (int i = 0; i < p->n_instructions; i++)
+        if (!p->instructions[i].op) {
+            const clv_step_kind kind = p->instructions[i].step->kind;
+            ways |= kind == CLV_STEP_SEND       ? RANDOM_SEND
+                    : kind == CLV_STEP_DISPATCH ? RANDOM_DISPATCH
+                                                : way_of_context(p, &p->instructions[i]);
+        }
+    return ways;
+}
+
 static bool make_program(trial *t, int p)
 {
     clv_error err = {0};
@@ -75,6 +117,7 @@ static bool make_program(trial *t, int p)
     if (status != CLV_OK || clv_program_verify(t->program[p], &err) != CLV_OK ||
         clv_session_load(t->session, t->program[p], &err) != CLV_OK)
         return fails(t, "%s: %s", err.op, err.message);
+    t->result.ways |= ways_of(t->program[p]);
     return true;
 }
 
@@ -393,7 +436,7 @@ static void try_without(random_spec *spec, uint32_t *mask, uint32_t bit, random_
 random_spec random_shrink(const random_spec *spec, random_result *result, int seconds)
 {
     random_spec small = *spec;
-    for (uint32_t part = 1; part <= RANDOM_STAGES; part <<= 1)
+    for (uint32_t part = 1; part <= RANDOM_NAMED; part <<= 1)
         try_without(&small, &small.without, part, result, seconds);
     for (int k = RANDOM_SLOTS - 1; k >= 2; k--)
         try_without(&small, &small.dropped, 1u << k, result, seconds);

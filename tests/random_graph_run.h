@@ -4,8 +4,19 @@
 
 #include "random_graph.h"
 
+/* Bits: what programs of a case do that only some meshes ask for. */
+enum {
+    RANDOM_RING = 1,       /* attention to blocks that go around a ring */
+    RANDOM_GATHER = 2,     /* to keys and values gathered over `context` */
+    RANDOM_ALL_TO_ALL = 4, /* to heads or sequences that came for positions */
+    RANDOM_SEND = 8,       /* between stages */
+    RANDOM_DISPATCH = 16,  /* rows to the ranks of their experts */
+    RANDOM_WAYS = 5
+};
+
 typedef struct random_result {
     bool failed;
+    uint32_t ways;
     char message[768];
 } random_result;
 

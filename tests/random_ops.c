@@ -405,7 +405,7 @@ static clv_value offset(random_maker *m, int64_t batch, int64_t most)
     return how == 0 ? CLV_NONE : random_new(m, CLV_I32, how == 2, &batch, RANDOM_OFFSET, most);
 }
 
-static clv_value attention(random_maker *m, clv_value a)
+clv_value random_attention(random_maker *m, clv_value a)
 {
     clv_dtype dtype = random_type(m, a).dtype;
     int64_t batch = 1 + random_pick(m, 3), queries = 1 + random_pick(m, 7), keys = 1 + random_pick(m, 7);
@@ -429,18 +429,25 @@ static clv_value attention(random_maker *m, clv_value a)
     if (random_chance(m, 3))
         options.mask =
             random_new(m, random_chance(m, 2) ? CLV_U8 : CLV_BOOL, 2, (int64_t[]){batch, keys}, RANDOM_BIT, 0);
-    if (options.causal || options.window)
+    const int64_t ranks = random_ranks(m, "context");
+    if (ranks > 1) { /* as in training, with queries of their own or not */
+        options.window = 0;
+        options.causal = options.causal && keys == queries;
+    } else if (options.causal || options.window) {
         options.offset = offset(m, batch, keys);
+    }
     if (random_chance(m, 4)) {
         options.dropout = 0.25;
         options.dropout_key = clv_key_seed((uint64_t)m->slot);
         options.dropout_step = random_chance(m, 2) ? random_new(m, CLV_I32, 0, NULL, RANDOM_STEP, 0) : CLV_NONE;
     }
-    if (keys == queries && !clv_valid(options.offset) && random_chance(m, 2))
-        m->graph->zigzag = 1 + random_pick(m, 4);
+    if (keys == queries && !clv_valid(options.offset) && (random_chance(m, 2) || ranks > 1))
+        m->graph->zigzag = ranks > 1 ? ranks : 1 + random_pick(m, 4);
+    q = random_over(m, q, 1, "context");
+    kv = random_over(m, kv, 1, "context");
     const clv_value out = clv_attention(m->graph, q, kv, &options);
     m->graph->zigzag = 0;
-    return out;
+    return random_over(m, out, 1, "context");
 }
 
 static clv_value by_tables(random_maker *m, clv_value a)
@@ -547,7 +554,7 @@ static clv_value packed_dot(random_maker *m, clv_value a)
 }
 
 /* Rows of their own logits: where two are equal but for rounding, another mesh might choose another expert. */
-static clv_value experts(random_maker *m, clv_value a)
+clv_value random_experts(random_maker *m, clv_value a)
 {
     const clv_dtype dtype = random_type(m, a).dtype;
     const int64_t n = 1 + random_pick(m, 6), rows[] = {random_size(m), 1 + random_pick(m, 4)};
@@ -562,6 +569,9 @@ static clv_value experts(random_maker *m, clv_value a)
     clv_value gate_up = random_operand(m, dtype, 4, (int64_t[]){n, width, 2, ffn});
     clv_value down = random_operand(m, dtype, 3, (int64_t[]){n, ffn, width});
     weights = clv_cast(m->graph, weights, dtype == CLV_F64 ? CLV_F64 : CLV_F32);
+    x = random_over(m, x, 0, "expert");
+    gate_up = random_over(m, gate_up, 0, "expert");
+    down = random_over(m, down, 0, "expert");
     clv_value y = clv_experts(m->graph, x, ids, weights, gate_up, down, random_chance(m, 2) ? CLV_SILU : CLV_GELU);
     if (ffn % 2)
         return y;
@@ -755,7 +765,7 @@ static const generator generators[] = {
     {constrain, 3, true},
     {iota, 1, true},
     {embedding, 1, true},
-    {attention, 2, true},
+    {random_attention, 2, true},
     {rope, 1, true},
     {cross_entropy, 1, true},
     {cache_update, 2, false},
@@ -765,7 +775,7 @@ static const generator generators[] = {
     {order, 1, false},
     {dynamic_slice, 1, false},
     {gather_or_scatter, 2, false},
-    {experts, 2, true},
+    {random_experts, 2, true},
 };
 enum { N_GENERATORS = sizeof generators / sizeof generators[0] };
 

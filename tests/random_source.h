@@ -16,6 +16,7 @@ typedef struct random_maker {
     uint64_t layouts_seed;
     int first_axis, n_axes;        /* those that layouts use */
     int stage_axis;                /* -1: none */
+    int named_axis;                /* `context` or `expert`, one of those that layouts use; -1: none */
     int slot, n_made;              /* the op being made; leaves it has made */
     clv_dtype dtype;               /* of most leaves */
     clv_value value[RANDOM_SLOTS]; /* floats that ops made; id 0: nothing */
@@ -48,11 +49,18 @@ clv_value random_trim(random_maker *m, clv_value value);
 clv_layout random_layout(random_maker *m, const clv_type *type);
 /* Axes cut the one dimension, as most as each can. */
 clv_layout random_cut(random_maker *m, const clv_type *type, int d);
+/* Ranks of an axis, of three quarters of the ops; 1: the mesh has none of that name. */
+int64_t random_ranks(const random_maker *m, const char *axis);
+/* x with a dimension over them. */
+clv_value random_over(random_maker *m, clv_value x, int d, const char *axis);
 
 /* ---- random_ops.c ---- */
 
 /* Makes a random op (or a few) of values at hand; id 0: none of those there fits. `differentiable`: only ops that pass
  * gradients. */
 clv_value random_op(random_maker *m, bool differentiable);
+/* Of the dtype of a float at hand. */
+clv_value random_attention(random_maker *m, clv_value a);
+clv_value random_experts(random_maker *m, clv_value a);
 /* The same of a maximum over a dimension that ranks split, or of two; it may get each rank's part. */
 clv_value random_op_of_maxima(random_maker *m, bool differentiable);

@@ -36,7 +36,7 @@ static inline clv_machine *must_slow_links(void)
 /* Ops take so long that they hide what is sent beside them. */
 static inline clv_machine *must_slow_ops(void)
 {
-    return must_machine("{\"name\": \"slow ops\", \"ranks_per_host\": 16, \"hosts\": 1, \"memory_bytes\": 1e9,"
+    return must_machine("{\"name\": \"slow ops\", \"ranks_per_host\": 64, \"hosts\": 1, \"memory_bytes\": 1e9,"
                         " \"flops_per_s\": {\"f32\": 1e5, \"f64\": 1e5, \"bf16\": 1e5}, \"memory_bytes_per_s\": 1e9,"
                         " \"efficiency\": 1, \"instruction_s\": 1e-9,"
                         " \"host\": {\"alpha_s\": 1e-9, \"bytes_per_s\": 1e7}}");

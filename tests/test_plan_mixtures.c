@@ -68,7 +68,8 @@ static mixture deepseek(void)
                      .cached = 512 + 64};
 }
 
-static clv_program *plan_of(const mixture *x, clv_plan_mode mode, const clv_machine *machine)
+static clv_program *plan_of(const mixture *x, clv_plan_mode mode, int64_t batch, int64_t seq,
+                            const clv_machine *machine)
 {
     clv_mesh mesh;
     clv_axis_rules rules;
@@ -82,8 +83,8 @@ static clv_program *plan_of(const mixture *x, clv_plan_mode mode, const clv_mach
                                   .mode = mode,
                                   .mesh = &mesh,
                                   .rules = &rules,
-                                  .batch = BATCH,
-                                  .seq = SEQ,
+                                  .batch = batch,
+                                  .seq = seq,
                                   .dtype = CLV_BF16,
                                   .compile = {.machine = machine}};
     must(clv_plan_compile(&program, &how, &err), &err);
@@ -136,7 +137,8 @@ static void check(const mixture *x)
 {
     clv_machine *machine;
     must(clv_machine_open(&machine, "h100-nvlink-ib", NULL, &err), &err);
-    clv_program *step = plan_of(x, CLV_PLAN_MODE_TRAIN, machine), *decode = plan_of(x, CLV_PLAN_MODE_DECODE, machine);
+    clv_program *step = plan_of(x, CLV_PLAN_MODE_TRAIN, BATCH, SEQ, machine);
+    clv_program *decode = plan_of(x, CLV_PLAN_MODE_DECODE, BATCH, SEQ, machine);
     check_parameters(x, step);
     check_parameters(x, decode);
     check_rows(x, step);
@@ -158,8 +160,28 @@ static void test_deepseek(void **state)
     check(&x);
 }
 
+/* Ranks of context share latents by positions, of which the last have fewer, and average what they attend to by the
+ * sums of their softmax; ranks of heads have the same ones. */
+static void test_latents_over_context(void **state)
+{
+    mixture x = deepseek();
+    x.mesh = "context=3,model=4";
+    clv_program *decode = plan_of(&x, CLV_PLAN_MODE_DECODE, 2, 3 * SEQ - 1, NULL);
+    int averages = 0;
+    assert_int_equal(memory_of(decode).cache, 2 * SEQ * x.layers * x.cached * BF16);
+    for (int i = 0; i < clv_program_collective_count(decode); i++) {
+        clv_collective c = {.size = sizeof c};
+        must(clv_program_collective(decode, i, &c, &err), &err);
+        averages += c.purpose == CLV_PURPOSE_SPLIT_CACHE;
+        assert_true(c.type.shape[1] != SEQ); /* no cache is moved */
+    }
+    assert_int_equal(averages, 3 * x.layers);
+    clv_program_free(decode);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mixtral), cmocka_unit_test(test_deepseek)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mixtral), cmocka_unit_test(test_deepseek),
+                                       cmocka_unit_test(test_latents_over_context)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,13 +6,14 @@
  *   keys      (p, c kv's first N), values  c kv's last V    of each head
  *
  * Heads are split. Latents are computed on the rows that a rank has between layers, and gathered with these; no axis of
- * heads splits them. They are the KV cache, [B,context,1,P+R], the same on every rank of these axes.
+ * heads splits them. They are the KV cache, [B,context,1,P+R], the same on every rank of these axes, and split over
+ * positions as any (nn/kv_cache.c).
  *
- * With a cache, keys and values are made of all of it, or not at all ("absorbed"): q's first N times kv's part of keys
- * is a query of a latent, and attention's sum of latents times kv's part of values is that of values. The cheaper by
- * multiplications is built: a step of one row is absorbed, a long prompt is not, nor latents that are wider than heads
- * of attention may be. Absorbed products take the whole kv,
- * zeros beside the query and a part of the result, for a part of the weight would be copied.
+ * With a cache, keys and values are made of all of it, of a rank's positions, or not at all ("absorbed"): q's first N
+ * times kv's part of keys is a query of a latent, and attention's sum of latents times kv's part of values is that of
+ * values. The cheaper by multiplications is built: a step of one row is absorbed, a long prompt is not, nor latents that
+ * are wider than heads of attention may be. Absorbed products take the whole kv, zeros beside the query and a part of
+ * the result, for a part of the weight would be copied.
  *
  * Source: DeepSeek-AI 2024, arXiv:2405.04434, section 2.1, appendix C.
  */
@@ -21,12 +22,12 @@
 
 #include "graph/graph.h"
 #include "kernels/cpu/attention_kernel.h"
-#include "nn/layer_layouts.h"
+#include "nn/kv_cache.h"
 #include "nn/stored_weight.h"
 
 typedef struct latent_sizes {
     int64_t batch, rows, width; /* of x */
-    int64_t keys;               /* rows of the cache, or of x */
+    int64_t keys;               /* rows of x, or of each part of the cache */
     int64_t heads, latent, plain, rotary, value;
 } latent_sizes;
 
@@ -75,11 +76,13 @@ static clv_stored_weight up_weight(clv_graph *graph, const clv_axis_rules *rules
     return clv_nn_stored_weight(graph, rules, &spec);
 }
 
+/* cache: of whose rows x is; NULL: x is of rows of the layer. */
 static clv_value up(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_stored_weight *weight,
-                    const char *what)
+                    const clv_cache *cache, const char *what)
 {
-    static const clv_logical_axis names[] = {CLV_HEADS, CLV_HEAD_DIM};
-    const clv_layout split = clv_nn_activation_layout(graph, rules, 2, 2, names);
+    static const clv_logical_axis cached[] = {CLV_BATCH, CLV_CACHE_SEQ, CLV_HEADS, CLV_HEAD_DIM}, *names = cached + 2;
+    const clv_layout split = cache && cache->parts > 1 ? clv_nn_cache_layout(graph, cache, 4, cached)
+                                                       : clv_nn_activation_layout(graph, rules, 2, 2, names);
     clv_value y = clv_nn_stored_weight_product(graph, x, rules, weight, "bs", "m", "mhd", "hd");
     clv_nn_pin_heads(graph, y, rules, 2, CLV_HEADS);
     y = clv_nn_constrain(graph, y, &split, rules, what, 2, names);
@@ -101,7 +104,7 @@ static void queries(clv_graph *graph, clv_value x, const clv_axis_rules *rules, 
     x = clv_nn_enter_parallel_region(graph, x, rules, CLV_HEADS);
     const clv_stored_weight weight =
         up_weight(graph, rules, "q.weight", dtype, in, o->heads, o->plain_dim + o->rotary_dim, o->init);
-    const clv_value q = up(graph, x, rules, &weight, "the query tensor");
+    const clv_value q = up(graph, x, rules, &weight, NULL, "the query tensor");
     *plain = part(graph, q, 0, o->plain_dim);
     *rotary = clv_rope(graph, part(graph, q, o->plain_dim, o->plain_dim + o->rotary_dim), o->offset, &o->rope);
 }
@@ -123,20 +126,13 @@ static clv_value latents(clv_graph *graph, clv_value x, const clv_axis_rules *ru
                              "the latent of keys and values");
 }
 
-/* The cache with the rows written to it, [B,context,1,P+R]. */
-static clv_value update_cache(clv_graph *graph, clv_value rows, const clv_axis_rules *rules,
+/* The cache with the rows written to it. */
+static clv_cache update_cache(clv_graph *graph, clv_value rows, const clv_axis_rules *rules,
                               const clv_latent_attention_options *o, const latent_sizes *s)
 {
-    static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED, CLV_UNNAMED, CLV_UNNAMED};
-    const int64_t width = s->latent + s->rotary, shape[] = {s->batch, o->context, 1, width};
-    const clv_layout layout = clv_named_layout(graph, rules, 4, names);
-    const clv_value cache = clv_state_with_role(graph, CLV_ROLE_CACHE, "cache", clv_graph_type(graph, rows).dtype, 4,
-                                                shape, &layout, (clv_init){CLV_INIT_ZEROS, 0});
-    clv_nn_annotate(graph, cache, rules, NULL, names);
-    rows = clv_reshape(graph, rows, 4, (int64_t[]){s->batch, s->rows, 1, width});
-    const clv_value updated = clv_cache_update(graph, cache, rows, o->offset);
-    clv_assign(graph, cache, updated);
-    return updated;
+    static const clv_logical_axis names[] = {CLV_BATCH, CLV_CACHE_SEQ, CLV_UNNAMED, CLV_UNNAMED};
+    rows = clv_reshape(graph, rows, 4, (int64_t[]){s->batch, s->rows, 1, s->latent + s->rotary});
+    return clv_nn_write_cache(graph, rows, names, o->offset, o->context, rules, o->heads, o->heads);
 }
 
 /* Whether attention to latents takes fewer multiplications than making keys and values of all of them. */
@@ -155,44 +151,46 @@ static clv_value joined_heads(clv_graph *graph, const clv_axis_rules *rules, clv
     return clv_nn_pin_heads(graph, clv_concat(graph, parts, 2, 3), rules, 2, CLV_HEADS);
 }
 
+/* held [B,S,P+R]: of rows, or (cache not NULL) of all of the cache. */
 static clv_value expanded(clv_graph *graph, clv_value rotary, clv_value plain, clv_value held,
-                          const clv_axis_rules *rules, const clv_stored_weight *weight,
+                          const clv_axis_rules *rules, const clv_stored_weight *weight, const clv_cache *cache,
                           const clv_attention_options *how, const latent_sizes *s)
 {
-    const int64_t shape[] = {s->batch, s->keys, s->heads, s->rotary};
+    const int64_t shape[] = {clv_graph_type(graph, held).shape[0], s->keys, s->heads, s->rotary};
     clv_value key =
         clv_reshape(graph, part(graph, held, 0, s->rotary), 4, (int64_t[]){shape[0], shape[1], 1, shape[3]});
     key = clv_nn_pin_heads(graph, clv_broadcast(graph, key, shape), rules, 2, CLV_HEADS);
     const clv_value c = part(graph, held, s->rotary, s->rotary + s->latent);
-    const clv_value kv = joined_heads(graph, rules, key, up(graph, c, rules, weight, "the key/value tensor"));
+    const clv_value kv = joined_heads(graph, rules, key, up(graph, c, rules, weight, cache, "the key/value tensor"));
+    const clv_value q = joined_heads(graph, rules, rotary, plain);
     clv_attention_options options = *how;
     options.value_dim = s->value;
-    return clv_attention(graph, joined_heads(graph, rules, rotary, plain), kv, &options);
+    return cache ? clv_nn_attend_to_cache(graph, cache, q, kv, &options) : clv_attention(graph, q, kv, &options);
 }
 
-static clv_value absorbed(clv_graph *graph, clv_value rotary, clv_value plain, clv_value held,
+static clv_value absorbed(clv_graph *graph, clv_value rotary, clv_value plain, const clv_cache *cache,
                           const clv_axis_rules *rules, clv_value weight, const clv_attention_options *how,
                           const latent_sizes *s)
 {
     const int64_t zeros[4] = {0}, behind[4] = {0, 0, 0, s->value};
     clv_value q = clv_einsum(graph, "bshx,rhx->bshr", clv_pad(graph, plain, zeros, behind), weight);
     q = joined_heads(graph, rules, rotary, clv_nn_pin_heads(graph, q, rules, 2, CLV_HEADS));
-    held = clv_reshape(graph, held, 4, (int64_t[]){s->batch, s->keys, 1, s->rotary + s->latent});
     clv_attention_options options = *how;
     options.value_dim = s->latent;
-    clv_value y = clv_nn_pin_heads(graph, clv_attention(graph, q, held, &options), rules, 2, CLV_HEADS);
+    clv_value y = clv_nn_attend_to_cache(graph, cache, q, cache->rows, &options);
+    y = clv_nn_pin_heads(graph, y, rules, 2, CLV_HEADS);
     y = clv_nn_pin_heads(graph, clv_einsum(graph, "bshr,rhx->bshx", y, weight), rules, 2, CLV_HEADS);
     return part(graph, y, s->plain, s->plain + s->value);
 }
 
 static clv_value attend(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
-                        const clv_latent_attention_options *o, const latent_sizes *s)
+                        const clv_latent_attention_options *o, latent_sizes *s)
 {
     const clv_attention_options how = {.size = sizeof how,
                                        .causal = true,
                                        .scale = o->scale,
                                        .mask = o->mask,
-                                       .offset = o->context ? o->offset : CLV_NONE,
+                                       .offset = CLV_NONE,
                                        .dropout = o->dropout,
                                        .dropout_key = o->dropout_key,
                                        .dropout_step = o->dropout_step};
@@ -200,13 +198,14 @@ static clv_value attend(clv_graph *graph, clv_value x, const clv_axis_rules *rul
     queries(graph, x, rules, o, &rotary, &plain);
     const clv_stored_weight weight = up_weight(graph, rules, "kv.weight", clv_graph_type(graph, x).dtype, s->latent,
                                                s->heads, s->plain + s->value, o->init);
-    if (o->context) {
-        held = update_cache(graph, held, rules, o, s);
-        if (clv_valid(weight.weight) && !graph->adapters && absorbs(s))
-            return absorbed(graph, rotary, plain, held, rules, weight.weight, &how, s);
-        held = clv_reshape(graph, held, 3, (int64_t[]){s->batch, s->keys, s->rotary + s->latent});
-    }
-    return expanded(graph, rotary, plain, held, rules, &weight, &how, s);
+    if (!o->context)
+        return expanded(graph, rotary, plain, held, rules, &weight, NULL, &how, s);
+    const clv_cache cache = update_cache(graph, held, rules, o, s);
+    s->keys = cache.positions;
+    if (clv_valid(weight.weight) && !graph->adapters && absorbs(s))
+        return absorbed(graph, rotary, plain, &cache, rules, weight.weight, &how, s);
+    held = clv_reshape(graph, cache.rows, 3, (int64_t[]){cache.parts * s->batch, s->keys, s->rotary + s->latent});
+    return expanded(graph, rotary, plain, held, rules, &weight, &cache, &how, s);
 }
 
 static bool check(clv_graph *graph, const clv_latent_attention_options *o, const clv_type *x)
@@ -237,15 +236,15 @@ clv_value clv_parallel_latent_attention(clv_graph *graph, clv_value x, const clv
     o.eps = o.eps > 0 ? o.eps : 1e-6;
     o.rotary_scale = o.rotary_scale != 0 ? o.rotary_scale : 1;
     o.scale = o.scale != 0 ? o.scale : 1 / sqrt((double)(o.plain_dim + o.rotary_dim));
-    const latent_sizes s = {.batch = type.shape[0],
-                            .rows = type.shape[1],
-                            .width = type.shape[2],
-                            .keys = o.context ? o.context : type.shape[1],
-                            .heads = o.heads,
-                            .latent = o.kv_rank,
-                            .plain = o.plain_dim,
-                            .rotary = o.rotary_dim,
-                            .value = o.value_dim};
+    latent_sizes s = {.batch = type.shape[0],
+                      .rows = type.shape[1],
+                      .width = type.shape[2],
+                      .keys = type.shape[1],
+                      .heads = o.heads,
+                      .latent = o.kv_rank,
+                      .plain = o.plain_dim,
+                      .rotary = o.rotary_dim,
+                      .value = o.value_dim};
     const clv_value y = clv_nn_pin_heads(graph, attend(graph, x, rules, &o, &s), rules, 2, CLV_HEADS);
     const int64_t shape[] = {o.heads, o.value_dim, s.width};
     const clv_weight_spec spec = {"o.weight", type.dtype, 3, 2, shape, names, NULL, o.output_init, 0};

@@ -104,6 +104,14 @@ static clv_value keys_values(clv_graph *graph, clv_value x, const clv_axis_rules
     return clv_nn_pin_heads(graph, kv, rules, 3, CLV_KV_HEADS);
 }
 
+static clv_value attend_to_cache(clv_graph *graph, clv_value q, clv_value kv, const clv_axis_rules *rules,
+                                 const clv_self_attention_options *o, const clv_attention_options *how)
+{
+    static const clv_logical_axis names[] = {CLV_BATCH, CLV_CACHE_SEQ, CLV_UNNAMED, CLV_KV_HEADS, CLV_UNNAMED};
+    const clv_cache cache = clv_nn_write_cache(graph, kv, names, o->offset, o->context, rules, o->heads, o->kv_heads);
+    return clv_nn_attend_to_cache(graph, &cache, q, cache.rows, how);
+}
+
 clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
                                  const clv_self_attention_options *options)
 {
@@ -120,13 +128,12 @@ clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_r
     clv_attention_options how = {.size = sizeof how,
                                  .causal = !o.bidirectional,
                                  .mask = o.mask,
-                                 .offset = o.context ? o.offset : CLV_NONE,
+                                 .offset = CLV_NONE,
                                  .window = o.window,
                                  .dropout = o.dropout,
                                  .dropout_key = o.dropout_key,
                                  .dropout_step = o.dropout_step};
-    clv_value y =
-        o.context ? clv_nn_attention_to_cache(graph, q, kv, rules, &o, &how) : clv_attention(graph, q, kv, &how);
+    clv_value y = o.context ? attend_to_cache(graph, q, kv, rules, &o, &how) : clv_attention(graph, q, kv, &how);
     clv_nn_pin_heads(graph, y, rules, 2, CLV_HEADS);
     static const clv_logical_axis names[] = {CLV_HEADS, CLV_HEAD_DIM, CLV_EMBED_KERNEL};
     int64_t shape[] = {o.heads, o.head_dim, type.shape[2]};

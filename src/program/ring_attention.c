@@ -88,7 +88,8 @@ static int scatter_of(const ring_pass *r, const clv_instruction *i)
     const clv_program *p = r->program;
     const int dkv = i->out[1], by = r->uses.fixed[dkv] || r->uses.readers[dkv] != 1 ? -1 : r->uses.reader[dkv],
               gather = gather_of(r, i);
-    if (by < 0 || gather < 0 || p->instructions[by].op || p->instructions[by].step->kind != CLV_STEP_REDUCE_SCATTER)
+    if (by < 0 || gather < 0 || p->instructions[by].op || p->instructions[by].step->kind != CLV_STEP_REDUCE_SCATTER ||
+        p->instructions[by].stages != i->stages)
         return -1;
     const clv_reshard_step *step = p->instructions[by].step, *other = p->instructions[gather].step;
     clv_layout whole = step->to;
@@ -296,15 +297,18 @@ static clv_status add_permute(int *to, const ring_pass *r, int from, int shift, 
 {
     clv_program *p = r->program;
     const clv_buffer was = p->buffers[from];
+    clv_layout layout = was.layout;
     clv_instruction made = r->was[instead];
     clv_reshard_step *step = clv_arena_copy(p->arena, made.step, sizeof *step);
     made.cause = clv_arena_format(p->arena, "%s is computed by blocks, which go around a ring", of->name);
     if (!step || !made.cause)
         return clv_fail_memory(err, "a step", sizeof *step);
+    layout.stages = of->stages; /* of those that hold the block, some pass it on */
     if (*to < 0)
-        CLV_TRY(add_buffer(to, p, &was.type, &was.layout, shift, err));
+        CLV_TRY(add_buffer(to, p, &was.type, &layout, shift, err));
     step->kind = CLV_STEP_PERMUTE;
-    step->from = step->to = was.layout;
+    step->from = was.layout;
+    step->to = p->buffers[*to].layout;
     step->bytes = (double)clv_layout_max_elems(&was.layout, was.type.shape) * (double)clv_dtype_size(was.type.dtype);
     made.step = step;
     made.in[0] = from;
