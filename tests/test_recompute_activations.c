@@ -493,8 +493,7 @@ static void test_random_graphs_keep_their_bits(void **state)
         clv_compile_options how = g.options;
         with_blocks += how.recompute != CLV_RECOMPUTE_NONE;
         how.overlap = 0; /* it may cut products, and other ones with other instructions around */
-        if (how.recompute == CLV_RECOMPUTE_NONE || clv_graph_status(g.graph, NULL) != CLV_OK ||
-            !sweep_takes()) {
+        if (how.recompute == CLV_RECOMPUTE_NONE || clv_graph_status(g.graph, NULL) != CLV_OK || !sweep_takes()) {
             random_graph_free(&g);
             continue;
         }
