@@ -62,15 +62,15 @@ MEGATRON = [
 
 def of_models(cleave):
     """The rows of the second table, and the ratio of bytes of each."""
+    configs = os.path.join(os.path.dirname(__file__), "..", "data/configs")
     for config, mesh, how, kind, times, n, formula, each in MEGATRON:
-        command = [cleave, "plan", "-m", os.path.join(os.path.dirname(__file__), "..", "data/configs", config + ".json"),
-                   "--mesh", mesh, "--batch", str(BATCH), "--seq", str(SEQ), "--dtype", "bf16", "--hardware",
-                   "h100-nvlink-ib", "--collectives", "--json", *how]
+        command = [cleave, "plan", "-m", f"{configs}/{config}.json", "--mesh", mesh, "--batch", str(BATCH), "--seq",
+                   str(SEQ), "--dtype", "bf16", "--hardware", "h100-nvlink-ib", "--collectives", "--json", *how]
         listed = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["collectives"]
         mine = [c["bytes"] for c in listed if c["kind"] == kind and c["bytes"] > 1e6 and c["purpose"] != "vocabulary"]
         options = " ".join(how).replace(" ".join(MICRO), "").replace("--rules ", "").strip()
-        yield (f"| {config} | {mesh} | {options} | {kind} | {times} = {n} | {formula} = {each / 1e6:.1f} | {len(mine)} | "
-               f"{sum(mine) / len(mine) / 1e6:.1f} |", sum(mine) / (n * each))
+        yield (f"| {config} | {mesh} | {options} | {kind} | {times} = {n} | {formula} = {each / 1e6:.1f} | "
+               f"{len(mine)} | {sum(mine) / len(mine) / 1e6:.1f} |", sum(mine) / (n * each))
 
 
 def main():

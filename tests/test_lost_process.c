@@ -1,6 +1,7 @@
 /* test_lost_process.c - a process of a job is killed or stopped during collectives, between them, in the middle of a
- * pipeline's schedule, and at rendezvous: the others return in time and name it. CLV_TEST_LAUNCHERS: as in test_cli_mpi.c; the program starts itself with these
- * launchers, under a shell that lives on, so that the launcher does not end the survivors.
+ * pipeline's schedule, and at rendezvous: the others return in time and name it. CLV_TEST_LAUNCHERS: as in
+ * test_cli_mpi.c; the program starts itself with these launchers, under a shell that lives on, so that the launcher
+ * does not end the survivors.
  */
 #include <pthread.h>
 #include <signal.h>

@@ -150,8 +150,8 @@ CLV_API clv_status clv_axis_rules_add(clv_axis_rules *rules, clv_logical_axis na
  *  stage s of p has runs s, p + s, 2 p + s, ...
  *  @param virtual_stages  runs a stage, 1 or more: the interleaved schedule
  *  @param layers          [n] layers of each run, 1 or more, n = p virtual_stages; NULL (n 0): as even as
- *                         can be or, if that makes the longest run shorter by a twentieth, balanced; the last one counts
- *                         as `head_layers` longer
+ *                         can be or, if that makes the longest run shorter by a twentieth, balanced; the last one
+ *                         counts as `head_layers` longer
  *  @return CLV_EAXIS: the rules have no axis of stages; CLV_EINVAL for another n, or a run without layers; CLV_ELIMIT:
  *          more than CLV_MAX_VIRTUAL_STAGES runs */
 CLV_EXPERIMENTAL clv_status clv_axis_rules_set_stages(clv_axis_rules *rules, const clv_mesh *mesh, int virtual_stages,

@@ -131,8 +131,8 @@ static bool was_tried(const stage_fit *f, const split *at)
     return false;
 }
 
-/* A split that the lines have room for; while none fits also one with a little more on all but the fullest stage. False:
- * none that is worth a try. */
+/* A split that the lines have room for; while none fits also one with a little more on all but the fullest stage.
+ * Returns whether it is worth a try. */
 static bool propose(split *out, const stage_fit *f)
 {
     double all = 0;

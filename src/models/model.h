@@ -49,9 +49,9 @@ typedef struct clv_stage_bytes {
 /* Compiles the step by such rules, and writes what it needs. */
 typedef clv_status clv_try_stages(clv_stage_bytes *out, void *arg, const clv_axis_rules *rules, clv_error *err);
 
-/* Calls attempt(arg) with the model's rules. Where they leave the layers of stages open, and a stage needs more than
- * its memory, it is called again with others: of splits that fit the one whose longest stage is the shortest, or the first
- * one if none is found. The last call is with the rules that are left in *out. */
+/* Calls attempt(arg) with the model's rules. Where they leave the layers of stages open, and a stage needs more than a
+ * rank has, it is called again with others: of splits that fit the one whose longest stage is the shortest counts, or
+ * the first one if none is found. The last call is with the rules that are left in *out. */
 clv_status clv_model_fit_stages(clv_axis_rules *out, const clv_model *model, clv_try_stages *attempt, void *arg,
                                 clv_error *err);
 /* What a compiled step needs. */

@@ -51,8 +51,8 @@ static double longest(const int *layers, int runs, double head)
     return most;
 }
 
-/* As even as can be, or balanced if that makes the longest run shorter by a twentieth: of stages that are about as long the
- * place of the longest ones counts. */
+/* As even as can be, or balanced if that makes the longest run shorter by a twentieth: of stages that are about as long
+ * the place of the longest ones counts. */
 static void balance(int *out, int runs, int64_t layers, double head)
 {
     int even[CLV_MAX_VIRTUAL_STAGES];
