@@ -320,27 +320,38 @@ static clv_status take_options(clv_plan_options *o, clv_axis_rules *rules, const
     return CLV_OK;
 }
 
+/* Builds what the options ask for; *taken: with its defaults, of which it needs `rules` and `alone`. */
+static clv_status build_part(clv_graph **out, clv_plan_options *taken, clv_axis_rules *rules, const clv_mesh *alone,
+                             const clv_plan_options *options, clv_plan_part part, const char *call, clv_error *err)
+{
+    CLV_TRY(clv_require(out && options, call, "out and options", err));
+    CLV_TRY(take_options(taken, rules, alone, options, call, err));
+    return build(out, taken, part, err);
+}
+
 clv_status clv_plan_graph(clv_graph **out, const clv_plan_options *options, clv_error *err)
 {
     const clv_mesh alone = {0};
     clv_axis_rules rules;
     clv_plan_options o;
-    clv_graph *graph;
-    CLV_TRY(clv_require(out && options, __func__, "out and options", err));
-    CLV_TRY(take_options(&o, &rules, &alone, options, __func__, err));
-    CLV_TRY(build(&graph, &o, (clv_plan_part){0}, err));
+    clv_graph *graph = NULL;
+    CLV_TRY(build_part(out ? &graph : NULL, &o, &rules, &alone, options, (clv_plan_part){0}, __func__, err));
     *out = graph;
     return CLV_OK;
 }
 
 clv_status clv_plan_compile(clv_program **out, const clv_plan_options *options, clv_error *err)
 {
+    const clv_mesh alone = {0};
+    clv_axis_rules rules;
     clv_plan_options o;
-    clv_program *program;
-    CLV_TRY(clv_require(out && options, __func__, "out and options", err));
-    CLV_TRY(clv_plan_parse_options(&o, options, __func__, err));
-    CLV_TRY(clv_plan_compile_part(&program, options, (clv_plan_part){0}, NULL, err));
-    clv_status status = clv_program_check_expert_capacity(program, o.compile.expert_rank_capacity_factor, err);
+    clv_graph *graph;
+    clv_program *program = NULL;
+    CLV_TRY(build_part(out ? &graph : NULL, &o, &rules, &alone, options, (clv_plan_part){0}, __func__, err));
+    clv_status status = clv_compile(&program, graph, &o.compile, err);
+    clv_graph_free(graph);
+    if (status == CLV_OK)
+        status = clv_program_check_expert_capacity(program, o.compile.expert_rank_capacity_factor, err);
     if (status == CLV_OK)
         *out = program;
     else
@@ -348,18 +359,15 @@ clv_status clv_plan_compile(clv_program **out, const clv_plan_options *options, 
     return status;
 }
 
-clv_status clv_plan_compile_part(clv_program **out, const clv_plan_options *options, clv_plan_part part,
-                                 clv_reshard_cache *reshards, clv_error *err)
+clv_status clv_plan_compile_to_price(clv_program **out, const clv_plan_options *options, clv_plan_part part,
+                                     clv_reshard_cache *reshards, clv_error *err)
 {
-    static const char call[] = "clv_plan_compile";
     const clv_mesh alone = {0};
     clv_axis_rules rules;
     clv_plan_options o;
     clv_graph *graph;
-    CLV_TRY(clv_require(out && options, call, "out and options", err));
-    CLV_TRY(take_options(&o, &rules, &alone, options, call, err));
-    CLV_TRY(build(&graph, &o, part, err));
-    clv_status status = clv_compile_with_reshard_cache(out, graph, &o.compile, reshards, err);
+    CLV_TRY(build_part(&graph, &o, &rules, &alone, options, part, "clv_plan_compile", err));
+    clv_status status = clv_compile_to_price(out, graph, &o.compile, reshards, err);
     clv_graph_free(graph);
     return status;
 }

@@ -16,6 +16,6 @@ typedef struct clv_plan_part {
     int64_t vocab;  /* rows of the embedding and columns of the head */
 } clv_plan_part;
 
-/* clv_plan_compile of a part of the model. reshards: as in clv_compile_with_reshard_cache; or NULL. */
-clv_status clv_plan_compile_part(clv_program **out, const clv_plan_options *options, clv_plan_part part,
-                                 clv_reshard_cache *reshards, clv_error *err);
+/* clv_plan_compile of a part of the model, whose program is priced and freed: as clv_compile_to_price. */
+clv_status clv_plan_compile_to_price(clv_program **out, const clv_plan_options *options, clv_plan_part part,
+                                     clv_reshard_cache *reshards, clv_error *err);

@@ -130,7 +130,7 @@ static clv_status measure_part(clv_figures *out, const clv_plan_options *options
     changed.batch = options->batch / options->accumulate * microbatches;
     changed.accumulate = microbatches;
     changed.no_sync = options->no_sync && microbatches > 1;
-    CLV_TRY(clv_plan_compile_part(&program, &changed, part, NULL, err));
+    CLV_TRY(clv_plan_compile_to_price(&program, &changed, part, NULL, err));
     clv_status status = clv_figures_measure(out, program, options->compile.machine, err);
     clv_program_free(program);
     return status;

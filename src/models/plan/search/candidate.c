@@ -18,7 +18,8 @@ double clv_search_tokens_per_s(const clv_plan_search *s, const clv_search_candid
 bool clv_search_fits(const clv_plan_search *s, const clv_search_candidate *c)
 {
     const double least = c->runs && !c->whole && c->schedule == CLV_SCHEDULE_ZERO_BUBBLE ? zero_bubble_least : 1;
-    return c->price.memory * least <= s->memory_limit && (s->latency_limit == 0 || c->price.seconds <= s->latency_limit);
+    return c->price.memory * least <= s->memory_limit &&
+           (s->latency_limit == 0 || c->price.seconds <= s->latency_limit);
 }
 
 /* < 0: a comes first. */
