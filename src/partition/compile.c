@@ -107,8 +107,15 @@ clv_status clv_compile_options_check(const clv_compile_options *o, const char *w
     return CLV_OK;
 }
 
-static clv_status compile(clv_program **out, const clv_graph *graph, const clv_compile_options *options,
-                          clv_reshard_cache *reshards, clv_error *err)
+/* What is compiled. */
+typedef struct request {
+    const clv_graph *graph;
+    clv_compile_options options;
+    bool is_priced;              /* clv_compile_to_price */
+    clv_reshard_cache *reshards; /* likewise */
+} request;
+
+static clv_status compile(clv_program **out, const request *of, clv_error *err)
 {
     clv_program *program = calloc(1, sizeof *program);
     clv_arena *scratch = clv_arena_new();
@@ -119,9 +126,13 @@ static clv_status compile(clv_program **out, const clv_graph *graph, const clv_c
         status = clv_fail_memory(err, "a program", sizeof *program);
     if (status == CLV_OK) {
         clv_cost_model cost;
-        clv_cost_model_make(&cost, &graph->mesh, options->machine);
-        clv_partitioner p = {
-            .graph = graph, .scratch = scratch, .options = options, .cost = &cost, .reshards = reshards};
+        clv_cost_model_make(&cost, &of->graph->mesh, of->options.machine);
+        clv_partitioner p = {.graph = of->graph,
+                             .scratch = scratch,
+                             .options = &of->options,
+                             .cost = &cost,
+                             .reshards = of->reshards,
+                             .is_priced = of->is_priced};
         status = run_passes(program, &p, err);
     }
     clv_arena_free(scratch);
@@ -169,17 +180,16 @@ static clv_status is_better(bool *better, const clv_program *a, const clv_progra
 }
 
 /* CLV_SCHEDULE_AUTO. */
-static clv_status compile_by_best_schedule(clv_program **out, const clv_graph *graph, clv_compile_options *options,
-                                           clv_reshard_cache *reshards, clv_error *err)
+static clv_status compile_by_best_schedule(clv_program **out, request *of, clv_error *err)
 {
     clv_program *best = NULL, *program;
     clv_status status = CLV_OK;
     for (int i = 0; status == CLV_OK && i < CLV_SCHEDULES_OF_AUTO; i++) {
         bool better = true;
-        options->schedule = clv_schedules_of_auto[i];
-        status = compile(&program, graph, options, reshards, err);
+        of->options.schedule = clv_schedules_of_auto[i];
+        status = compile(&program, of, err);
         if (status == CLV_OK && best)
-            status = is_better(&better, program, best, options, err);
+            status = is_better(&better, program, best, &of->options, err);
         if (status == CLV_OK) {
             clv_program_free(better ? best : program);
             best = better ? program : best;
@@ -199,27 +209,33 @@ clv_status clv_fail_interleaved(clv_error *err)
                     "(--virtual-stages), or another schedule");
 }
 
-clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_compile_options *options, clv_error *err)
-{
-    return clv_compile_with_reshard_cache(out, graph, options, NULL, err);
-}
-
-clv_status clv_compile_with_reshard_cache(clv_program **out, const clv_graph *graph, const clv_compile_options *options,
-                                          clv_reshard_cache *reshards, clv_error *err)
+static clv_status check_and_compile(clv_program **out, request *of, const clv_compile_options *options, clv_error *err)
 {
     static const char call[] = "clv_compile";
-    clv_compile_options taken;
-    CLV_TRY(clv_require(out && graph, call, "out and a graph", err));
-    CLV_TRY(clv_graph_status(graph, err));
-    CLV_TRY(clv_graph_check_rules(graph, err));
-    CLV_TRY(clv_options_copy_in(&taken, sizeof taken, sizeof taken, options, call, err));
-    CLV_TRY(clv_compile_options_check(&taken, call, err));
-    if (taken.schedule != CLV_SCHEDULE_DEFAULT && graph->stage_axis == 0)
+    clv_compile_options *taken = &of->options;
+    CLV_TRY(clv_require(out && of->graph, call, "out and a graph", err));
+    CLV_TRY(clv_graph_status(of->graph, err));
+    CLV_TRY(clv_graph_check_rules(of->graph, err));
+    CLV_TRY(clv_options_copy_in(taken, sizeof *taken, sizeof *taken, options, call, err));
+    CLV_TRY(clv_compile_options_check(taken, call, err));
+    if (taken->schedule != CLV_SCHEDULE_DEFAULT && of->graph->stage_axis == 0)
         return clv_fail(err, CLV_EINVAL,
                         "schedule %s of a graph without pipeline stages; valid: layers over an axis pipe of the mesh",
-                        clv_plan_schedule_name(taken.schedule));
-    if (taken.schedule == CLV_SCHEDULE_INTERLEAVED && !graph->returns_to_stage)
+                        clv_plan_schedule_name(taken->schedule));
+    if (taken->schedule == CLV_SCHEDULE_INTERLEAVED && !of->graph->returns_to_stage)
         return clv_fail_interleaved(err);
-    return taken.schedule == CLV_SCHEDULE_AUTO ? compile_by_best_schedule(out, graph, &taken, reshards, err)
-                                               : compile(out, graph, &taken, reshards, err);
+    return taken->schedule == CLV_SCHEDULE_AUTO ? compile_by_best_schedule(out, of, err) : compile(out, of, err);
+}
+
+clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_compile_options *options, clv_error *err)
+{
+    request of = {.graph = graph};
+    return check_and_compile(out, &of, options, err);
+}
+
+clv_status clv_compile_to_price(clv_program **out, const clv_graph *graph, const clv_compile_options *options,
+                                clv_reshard_cache *reshards, clv_error *err)
+{
+    request of = {.graph = graph, .is_priced = true, .reshards = reshards};
+    return check_and_compile(out, &of, options, err);
 }

@@ -17,6 +17,7 @@ clv_status clv_partitioner_init(clv_partitioner *p, clv_error *err)
         p->row_of[o] = -1;
     CLV_TRY(clv_sharding_table_init(&p->table, p->scratch, graph, err));
     p->table.keeps_decisions = p->options->keep_decisions;
+    p->table.is_priced = p->is_priced;
     p->table.cost = p->cost;
     return CLV_OK;
 }

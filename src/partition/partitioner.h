@@ -40,6 +40,7 @@ typedef struct clv_partitioner {
     clv_arena *scratch;
     const clv_cost_model *cost;
     clv_reshard_cache *reshards;
+    bool is_priced; /* clv_compile_to_price */
     clv_strategy_cache *strategies;
     const clv_compile_options *options;
     clv_available_layouts *available; /* [n_values] */
@@ -70,10 +71,11 @@ bool clv_step_is_better(const clv_prediction *a, const clv_memory *a_memory, con
 double clv_compile_memory_limit(const clv_compile_options *options, const clv_mesh *mesh);
 /* CLV_SCHEDULE_INTERLEAVED of stages with one run of layers each. */
 clv_status clv_fail_interleaved(clv_error *err);
-/* clv_compile with a cache of reshard plans that outlives the call, made for the same mesh, machine and by_bytes. NULL:
- * none. It is used by one thread at a time. */
-clv_status clv_compile_with_reshard_cache(clv_program **out, const clv_graph *graph, const clv_compile_options *options,
-                                          clv_reshard_cache *reshards, clv_error *err);
+/* clv_compile of a program that is priced and freed: its table is not verified, and its collectives have no cause.
+ * reshards: a cache of plans that outlives the call, made for the same mesh, machine and by_bytes, used by one thread
+ * at a time; NULL: none. */
+clv_status clv_compile_to_price(clv_program **out, const clv_graph *graph, const clv_compile_options *options,
+                                clv_reshard_cache *reshards, clv_error *err);
 /* Prepares a partitioner that has a graph, scratch, options and cost, and may have a cache of reshard plans: an empty
  * table and caches. */
 clv_status clv_partitioner_init(clv_partitioner *p, clv_error *err);

@@ -83,6 +83,7 @@ typedef struct clv_sharding_table {
     int *output;                /* [graph->n_outputs] sharded values */
     clv_state_update *update;   /* [graph->n_values] */
     bool keeps_decisions;       /* clv_compile_options.keep_decisions */
+    bool is_priced;             /* of a program that nobody gets: it is not verified, and explanations have no texts */
     const clv_cost_model *cost; /* for the times of decisions; NULL: the default one. Borrowed */
     int n_candidates, candidate_capacity;
     clv_strategy_candidate *candidates; /* clv_compile_options.explain */

@@ -341,21 +341,6 @@ clv_status clv_plan_graph(clv_graph **out, const clv_plan_options *options, clv_
     return CLV_OK;
 }
 
-clv_status clv_plan_compile(clv_program **out, const clv_plan_options *options, clv_error *err)
-{
-    clv_plan_options o;
-    clv_program *program;
-    CLV_TRY(clv_require(out && options, __func__, "out and options", err));
-    CLV_TRY(clv_plan_parse_options(&o, options, __func__, err));
-    CLV_TRY(clv_plan_compile_part(&program, options, (clv_plan_part){0}, NULL, err));
-    clv_status status = clv_program_check_expert_capacity(program, o.compile.expert_rank_capacity_factor, err);
-    if (status == CLV_OK)
-        *out = program;
-    else
-        clv_program_free(program);
-    return status;
-}
-
 clv_status clv_plan_fit_stages(clv_axis_rules *out, const clv_plan_options *o, clv_try_stages *attempt, void *arg,
                                clv_error *err)
 {
@@ -369,6 +354,7 @@ clv_status clv_plan_fit_stages(clv_axis_rules *out, const clv_plan_options *o, c
 typedef struct compilation {
     const clv_plan_options *options;
     clv_plan_part part;
+    bool is_priced; /* clv_compile_to_price, with these */
     clv_reshard_cache *reshards;
     clv_program *program;
 } compilation;
@@ -382,28 +368,43 @@ static clv_status compile_by_rules(clv_stage_bytes *bytes, void *arg, const clv_
     clv_program_free(c->program);
     c->program = NULL;
     CLV_TRY(build(&graph, &o, c->part, err));
-    clv_status status = clv_compile_with_reshard_cache(&c->program, graph, &o.compile, c->reshards, err);
+    clv_status status = c->is_priced ? clv_compile_to_price(&c->program, graph, &o.compile, c->reshards, err)
+                                     : clv_compile(&c->program, graph, &o.compile, err);
     clv_graph_free(graph);
     return status == CLV_OK ? clv_stage_bytes_read(bytes, c->program, err) : status;
 }
 
-clv_status clv_plan_compile_part(clv_program **out, const clv_plan_options *options, clv_plan_part part,
-                                 clv_reshard_cache *reshards, clv_error *err)
+/* As *c asks, its options those of the caller. */
+static clv_status compile_part(clv_program **out, compilation *c, clv_error *err)
 {
     static const char call[] = "clv_plan_compile";
     const clv_mesh alone = {0};
     clv_axis_rules rules, fitted;
     clv_plan_options o;
     clv_stage_bytes bytes;
-    CLV_TRY(clv_require(out && options, call, "out and options", err));
-    CLV_TRY(take_options(&o, &rules, &alone, options, call, err));
-    compilation c = {&o, part, reshards, NULL};
-    const bool fits_stages = o.model && !generates(&o) && part.layers == 0 && clv_axis_rules_stage_axis(o.rules) >= 0;
-    clv_status status = fits_stages ? clv_plan_fit_stages(&fitted, &o, compile_by_rules, &c, err)
-                                    : compile_by_rules(&bytes, &c, o.rules, err);
+    CLV_TRY(clv_require(out && c->options, call, "out and options", err));
+    CLV_TRY(take_options(&o, &rules, &alone, c->options, call, err));
+    c->options = &o;
+    const bool fits_stages =
+        o.model && !generates(&o) && c->part.layers == 0 && clv_axis_rules_stage_axis(o.rules) >= 0;
+    clv_status status = fits_stages ? clv_plan_fit_stages(&fitted, &o, compile_by_rules, c, err)
+                                    : compile_by_rules(&bytes, c, o.rules, err);
+    if (status == CLV_OK && !c->is_priced)
+        status = clv_program_check_expert_capacity(c->program, o.compile.expert_rank_capacity_factor, err);
     if (status == CLV_OK)
-        *out = c.program;
+        *out = c->program;
     else
-        clv_program_free(c.program);
+        clv_program_free(c->program);
     return status;
+}
+
+clv_status clv_plan_compile(clv_program **out, const clv_plan_options *options, clv_error *err)
+{
+    return compile_part(out, &(compilation){.options = options}, err);
+}
+
+clv_status clv_plan_compile_to_price(clv_program **out, const clv_plan_options *options, clv_plan_part part,
+                                     clv_reshard_cache *reshards, clv_error *err)
+{
+    return compile_part(out, &(compilation){options, part, true, reshards, NULL}, err);
 }

@@ -20,6 +20,6 @@ typedef struct clv_plan_part {
 /* clv_model_fit_stages of the model that is planned, whose mesh and rules are set. */
 clv_status clv_plan_fit_stages(clv_axis_rules *out, const clv_plan_options *options, clv_try_stages *attempt, void *arg,
                                clv_error *err);
-/* clv_plan_compile of a part of the model. reshards: as in clv_compile_with_reshard_cache; or NULL. */
-clv_status clv_plan_compile_part(clv_program **out, const clv_plan_options *options, clv_plan_part part,
-                                 clv_reshard_cache *reshards, clv_error *err);
+/* clv_plan_compile of a part of the model, whose program is priced and freed: as clv_compile_to_price. */
+clv_status clv_plan_compile_to_price(clv_program **out, const clv_plan_options *options, clv_plan_part part,
+                                     clv_reshard_cache *reshards, clv_error *err);

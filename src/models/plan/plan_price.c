@@ -84,7 +84,7 @@ static clv_status price(clv_price *out, const clv_plan_options *options, int64_t
         changed.batch = options->batch / options->accumulate * microbatches;
         changed.accumulate = microbatches;
     }
-    CLV_TRY(clv_plan_compile_part(&program, &changed, (clv_plan_part){.layers = layers}, reshards, err));
+    CLV_TRY(clv_plan_compile_to_price(&program, &changed, (clv_plan_part){.layers = layers}, reshards, err));
     clv_status status = measure(out, program, options->compile.machine, err);
     clv_program_free(program);
     return status;

@@ -45,7 +45,7 @@ typedef struct clv_price_shape {
     bool bidirectional;
     int64_t heads;
     int64_t parameters;          /* of a model */
-    clv_reshard_cache *reshards; /* as in clv_compile_with_reshard_cache; NULL: none */
+    clv_reshard_cache *reshards; /* as in clv_compile_to_price; NULL: none */
 } clv_price_shape;
 
 clv_status clv_price_shape_compute(clv_price_shape *out, const clv_plan_options *options, clv_error *err);

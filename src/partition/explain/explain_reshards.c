@@ -459,9 +459,10 @@ clv_status clv_explain_step(clv_reshard_explanation *out, const clv_partitioner 
 {
     int statement = 0;
     explanation_context it = {p, why, step, value, &statement};
+    const bool is_read = !p->is_priced || p->options->max_implicit_bytes > 0;
     *out = (clv_reshard_explanation){.need = why->need,
                                      .by = why->by,
-                                     .text = clv_text_to_arena(p->scratch, write_cause, &it),
+                                     .text = is_read ? clv_text_to_arena(p->scratch, write_cause, &it) : "",
                                      .implicit = is_implicit(&it)};
     if (step)
         out->purpose = clv_explain_collective_purpose(p, why, step, value);

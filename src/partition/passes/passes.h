@@ -34,5 +34,6 @@ clv_status clv_reduce_gradients_early(clv_sharding_table *table, clv_error *err)
 clv_status clv_place_stages(clv_sharding_table *table, clv_error *err);
 
 /* lower_to_program.c. Fills a program, which has an arena and nothing else, with buffers and instructions; it keeps
- * nothing of the table or its graph. CLV_EINVAL for a table that clv_sharding_table_verify refuses. */
+ * nothing of the table or its graph. CLV_EINVAL for a table that clv_sharding_table_verify refuses,
+ * unless the program is priced alone. */
 clv_status clv_lower_to_program(clv_program *out, const clv_sharding_table *table, clv_error *err);

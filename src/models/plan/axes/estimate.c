@@ -439,6 +439,17 @@ static double kept_messages(const estimate *e, int64_t stage, double in_flight)
     return (stage == 0 ? 2 * m : 3 * m - in_flight) * message;
 }
 
+/* Bytes that a stage holds of a layer, of which a microbatch keeps so many, beside those of microbatches in flight: our
+ * zero-bubble begins as many as there are stages, while gradients of weights of others wait for their operands. */
+static double waiting_of_layer(const estimate *e, int64_t stage, double kept)
+{
+    const double each = fmax(e->cost.layer_step.at[CLV_FIGURE_PUT_OFF], 0);
+    if (e->pipeline.schedule != CLV_SCHEDULE_ZERO_BUBBLE || e->links.machine->software[0])
+        return 0;
+    return fmax(each - kept, 0) +
+           each * (clv_pipeline_begun(&e->pipeline, stage) - clv_pipeline_in_flight(&e->pipeline, stage));
+}
+
 static clv_memory memory_of(const estimate *e, int64_t stage)
 {
     const clv_figures *layer = &e->cost.layer_step, *rest = &e->cost.rest_step, *head = &e->cost.head_step;
@@ -451,20 +462,22 @@ static clv_memory memory_of(const estimate *e, int64_t stage)
     const double gradients = fmax(layer->at[CLV_FIGURE_GRADIENTS], 0), weights = gathered_weights(e);
     const double gathered = fmax(layer->at[CLV_FIGURE_GATHERED] - weights, 0);
     const double kept = fmax(layer->at[CLV_FIGURE_REGION] - gradients - weights, 0); /* of a microbatch */
-    const double each = e->links.machine->software[0] ? 1 : clv_pipeline_held(e->pipeline.schedule);
-    const double held = e->how.offload_layers ? held_layers(e, layers) : layers * in_flight * each;
+    const double held = e->how.offload_layers ? held_layers(e, layers) : layers * in_flight;
+    const double waiting = layers * waiting_of_layer(e, stage, kept);
     const double bytes = e->links.machine->gathered_weight_bytes, own = (double)clv_dtype_size(e->plan.dtype);
     const double kept_weights = bytes > 0 ? weights * bytes / own : weights;
+    const double of_tables = fmax(head->at[CLV_FIGURE_GRADIENTS], 0);
+    const double at_head = last ? fmax(head->at[CLV_FIGURE_REGION] - of_tables, 0) : 0; /* when few gradients wait */
     const double region = layers * (gradients + kept_weights) + kept * held + rest->at[CLV_FIGURE_REGION] +
-                          (last ? fmax(head->at[CLV_FIGURE_REGION], 0) : 0);
+                          tables * of_tables + fmax(at_head, waiting);
     clv_memory m = {
         .size = sizeof m,
         .stage = (int)stage,
         .parameters = llround(layers * layer->at[CLV_FIGURE_PARAMETERS] + tables * head->at[CLV_FIGURE_PARAMETERS]),
         .optimizer = llround(layers * layer->at[CLV_FIGURE_OPTIMIZER] + tables * head->at[CLV_FIGURE_OPTIMIZER]),
-        .gradients = llround(layers * gradients + tables * fmax(head->at[CLV_FIGURE_GRADIENTS], 0)),
+        .gradients = llround(layers * gradients + tables * of_tables),
         .gathered = llround(layers * kept_weights + fmin(gathered, kept) * held),
-        .activations = llround(fmax(kept - gathered, 0) * held),
+        .activations = llround(fmax(kept - gathered, 0) * held + waiting),
         .region = llround(region)};
     m.temporaries = m.region - m.gradients - m.gathered - m.activations;
     if (m.temporaries < 0) { /* the peak of the program of few layers was another one */

@@ -21,16 +21,21 @@ int64_t clv_pipeline_layers(const clv_pipeline *p, int64_t stage)
     return layers;
 }
 
-double clv_pipeline_in_flight(const clv_pipeline *p, int64_t stage)
+static double most_held(const clv_pipeline *p, int64_t stage, bool has_begun_backward)
 {
     const clv_pipeline_shape shape = {
         .schedule = p->schedule, .stages = p->stages, .runs = p->virtual_stages, .microbatches = p->microbatches};
-    return (double)clv_pipeline_most_held(&shape, stage, false) / (double)p->virtual_stages;
+    return (double)clv_pipeline_most_held(&shape, stage, has_begun_backward) / (double)p->virtual_stages;
 }
 
-double clv_pipeline_held(clv_plan_schedule schedule)
+double clv_pipeline_in_flight(const clv_pipeline *p, int64_t stage)
 {
-    return schedule == CLV_SCHEDULE_ZERO_BUBBLE ? 1.75 : 1;
+    return most_held(p, stage, false);
+}
+
+double clv_pipeline_begun(const clv_pipeline *p, int64_t stage)
+{
+    return most_held(p, stage, true);
 }
 
 /* Where fewer microbatches than stages go round, each round waits for the last stage. */

@@ -17,9 +17,8 @@ int64_t clv_pipeline_layers(const clv_pipeline *pipeline, int64_t stage);
 /* Microbatches whose activations of all its layers a stage keeps at once, at most: clv_pipeline_most_held, before the
  * stage begins a backward pass, of v runs a v-th each. */
 double clv_pipeline_in_flight(const clv_pipeline *pipeline, int64_t stage);
-/* Bytes that a stage of a program of this library holds of each of them, by those of the activations that 1F1B keeps,
- * roughly: zero-bubble keeps operands of gradients of weights too, 1.27 to 2.7 times as much in Llama on 8 stages. */
-double clv_pipeline_held(clv_plan_schedule schedule);
+/* The same once it has begun a backward pass: with those whose gradients of weights wait. */
+double clv_pipeline_begun(const clv_pipeline *pipeline, int64_t stage);
 
 /* Time of a stage's microbatch: forward, backward, and of the backward pass the gradients of weights alone. */
 typedef struct clv_stage_time {

@@ -1,6 +1,8 @@
 /* stage_cost.c - prices what a layer and the head add to a pipeline stage, by programs of a few layers. */
 #include "models/plan/axes/stage_cost.h"
 
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -57,6 +59,43 @@ static void add_ops(clv_figures *f, const clv_program *program, const clv_machin
     }
 }
 
+/* What is done with a buffer. */
+enum { MADE_LATE = 1, READ_LATE = 2, READ_EARLY = 4 };
+
+/* Whether the gradients of weights of a step's first microbatch are made by it, or with them what else reads. */
+static bool is_late(const clv_program *program, const clv_instruction *at, const uint8_t *uses)
+{
+    bool makes = at->op && at->backward && at->microbatch <= 1, feeds = at->backward || at->recomputed;
+    for (int o = 0; (makes || feeds) && o < at->n_out; o++) {
+        const int use = uses[at->out[o]];
+        makes = makes && program->buffers[at->out[o]].is_gradient;
+        feeds = feeds && (use & READ_LATE) && !(use & READ_EARLY);
+    }
+    return makes || feeds;
+}
+
+/* Bytes that gradients of weights, if they are put off, need of a microbatch. */
+static clv_status add_operands(clv_figures *f, const clv_program *program, clv_error *err)
+{
+    uint8_t *uses = calloc((size_t)program->n_buffers + 1, sizeof *uses);
+    if (!uses)
+        return clv_fail_memory(err, "the figures of a program", (size_t)program->n_buffers);
+    for (int i = program->n_instructions - 1; i >= 0; i--) {
+        const clv_instruction *at = &program->instructions[i];
+        const bool late = is_late(program, at, uses);
+        for (int o = 0; late && o < at->n_out; o++)
+            uses[at->out[o]] |= MADE_LATE;
+        for (int k = 0; k < at->n_in; k++)
+            if (at->in[k] >= 0)
+                uses[at->in[k]] |= late ? READ_LATE : READ_EARLY;
+    }
+    for (int b = 0; b < program->n_buffers; b++)
+        if ((uses[b] & READ_LATE) && !(uses[b] & MADE_LATE) && program->buffers[b].kind != CLV_BUFFER_STATE)
+            f->at[CLV_FIGURE_PUT_OFF] += (double)program->buffers[b].bytes;
+    free(uses);
+    return CLV_OK;
+}
+
 clv_status clv_figures_measure(clv_figures *out, const clv_program *program, const clv_machine *machine, clv_error *err)
 {
     clv_memory m = {.size = sizeof m};
@@ -80,7 +119,7 @@ clv_status clv_figures_measure(clv_figures *out, const clv_program *program, con
                           [CLV_FIGURE_LOGITS] = (double)m.software - fragments}};
     add_parts(out, &parts);
     add_ops(out, program, machine);
-    return CLV_OK;
+    return add_operands(out, program, err);
 }
 
 static clv_status measure_part(clv_figures *out, const clv_plan_options *options, clv_plan_part part,
@@ -91,7 +130,7 @@ static clv_status measure_part(clv_figures *out, const clv_plan_options *options
     changed.batch = options->batch / options->accumulate * microbatches;
     changed.accumulate = microbatches;
     changed.no_sync = options->no_sync && microbatches > 1;
-    CLV_TRY(clv_plan_compile_part(&program, &changed, part, NULL, err));
+    CLV_TRY(clv_plan_compile_to_price(&program, &changed, part, NULL, err));
     clv_status status = clv_figures_measure(out, program, options->compile.machine, err);
     clv_program_free(program);
     return status;

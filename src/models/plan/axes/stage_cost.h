@@ -32,6 +32,7 @@ typedef enum clv_stage_figure {
     CLV_FIGURE_GRADIENTS,
     CLV_FIGURE_ACTIVATIONS, /* of a microbatch */
     CLV_FIGURE_GATHERED,    /* by collectives for the backward pass */
+    CLV_FIGURE_PUT_OFF,     /* of a microbatch: what gradients of weights need, if they are made later */
     CLV_FIGURE_REGION,      /* all but state, these three included */
     CLV_FIGURE_LOGITS,      /* that the machine's software holds beside the program */
     CLV_FIGURE_COUNT

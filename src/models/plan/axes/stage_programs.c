@@ -48,7 +48,7 @@ static clv_status compile(figures *out, const clv_plan_options *options, int64_t
         o.accumulate = microbatches;
     }
     *out = (figures){0};
-    CLV_TRY(clv_plan_compile_part(&program, &o, (clv_plan_part){0}, NULL, err));
+    CLV_TRY(clv_plan_compile_to_price(&program, &o, (clv_plan_part){0}, NULL, err));
     clv_status status = measure(out, program, o.compile.machine, stages, err);
     clv_program_free(program);
     return status;

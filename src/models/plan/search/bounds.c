@@ -84,12 +84,12 @@ static int search_chunk(clv_plan_search *s, clv_searched_layout **order, int i, 
 {
     clv_searched_layout *chunk[CHUNK];
     const double limit = bounded ? reached(s, order, i) : (double)INFINITY;
+    const double by_programs = bounded ? reached_by_programs(order, i) : (double)INFINITY;
     int n = 0;
     s->reached = limit;
-    s->reached_by_programs = bounded ? reached_by_programs(order, i) : (double)INFINITY;
     for (; i < s->n_layouts && n < CHUNK; i++) {
         clv_searched_layout *l = order[i];
-        if (l->bound > (l->at.planned ? limit : fmax(limit, s->reached_by_programs)))
+        if (l->bound > (l->at.planned ? limit : fmax(limit, by_programs)))
             continue;
         l->skipped = bounded && is_dominated(s, l, l->bound);
         chunk[n++] = l;

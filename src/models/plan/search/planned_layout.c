@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "models/plan/axes/estimate.h"
-#include "models/plan/axes/pipeline.h"
 #include "models/plan/axes/stage_programs.h"
 #include "models/plan/search/search.h"
 
@@ -17,29 +16,18 @@ enum { CHEAP = 64 }; /* layers times microbatches of a program that takes no lon
 
 /* ---- schedules ---- */
 
-/* By a program of so many microbatches of the candidate's size. */
-static clv_status price_program(clv_program_price *out, const clv_plan_search *s, const clv_search_candidate *c,
-                                int64_t microbatches)
+/* Parts keep their shares of what is not the bubble. */
+clv_status clv_search_refine_planned(const clv_plan_search *s, clv_search_candidate *c)
 {
     const clv_searched_layout *l = &s->layouts[c->layout];
     clv_plan_options o = clv_search_options_of(s, c);
     clv_axis_rules rules = l->at.rules;
+    clv_program_price p;
+    clv_price *price = &c->price;
     if (c->virtual_stages > 1)
         CLV_TRY(clv_axis_rules_set_stages(&rules, &l->at.mesh, (int)c->virtual_stages, NULL, 0, NULL));
     o.rules = &rules;
-    if (microbatches != c->accumulate) {
-        o.batch = c->batch / c->accumulate * microbatches;
-        o.accumulate = microbatches;
-    }
-    return clv_program_price_compute(out, &o, l->at.stages, s->space.shape.layers, NULL);
-}
-
-/* Parts keep their shares of what is not the bubble. */
-clv_status clv_search_refine_planned(const clv_plan_search *s, clv_search_candidate *c)
-{
-    clv_program_price p;
-    clv_price *price = &c->price;
-    CLV_TRY(price_program(&p, s, c, c->accumulate));
+    CLV_TRY(clv_program_price_compute(&p, &o, l->at.stages, s->space.shape.layers, NULL));
     const double busy = price->seconds - price->part[CLV_TIME_BUBBLE];
     for (int i = 0; i < CLV_TIME_COUNT; i++)
         price->part[i] *= busy > 0 ? (p.predicted.seconds - p.parts.waits) / busy : 0;
@@ -80,27 +68,11 @@ static void price_schedule(clv_search_candidate *c, const clv_plan_search *s, co
     c->fits = clv_search_fits(s, c);
 }
 
-/* Whether the rough figure of what it holds decides that it does not fit. */
-static bool is_doubtful(const clv_plan_search *s, const clv_search_candidate *c)
-{
-    return c->runs && !c->whole && c->price.memory > s->memory_limit &&
-           c->price.memory / clv_pipeline_held(c->schedule) <= s->memory_limit;
-}
-
 /* Of the schedules with the same options: the fastest that fits, the fastest of these that runs, the one that needs the
  * least memory; batch 0: none. */
 typedef struct found {
     clv_search_candidate best, runs, least;
 } found;
-
-/* Whether as many microbatches as there are stages hold too much already: their program is small. */
-static bool holds_too_much(const clv_plan_search *s, const clv_search_candidate *c)
-{
-    const int64_t stages = s->layouts[c->layout].at.stages;
-    clv_program_price p;
-    return c->accumulate > stages && price_program(&p, s, c, stages) == CLV_OK &&
-           (double)p.memory.total > s->memory_limit;
-}
 
 static bool comes_before(const clv_plan_search *s, const clv_search_candidate *c, const clv_search_candidate *other)
 {
@@ -119,21 +91,6 @@ static void consider(found *of, const clv_plan_search *s, clv_searched_layout *l
         of->least = *c;
 }
 
-/* One that is doubtful is priced by its program, which takes seconds, where its estimate is faster than what else fits,
- * or than what else runs. */
-static void consider_doubtful(found *of, const clv_plan_search *s, clv_searched_layout *l, clv_search_candidate *c)
-{
-    const double seconds = c->price.seconds / (double)c->batch;
-    const bool runs_first = l->best_runs < 0 || comes_before(s, c, &l->item[l->best_runs]);
-    const bool wanted = (comes_before(s, c, &of->best) && seconds <= s->reached) ||
-                        (comes_before(s, c, &of->runs) && runs_first && seconds <= s->reached_by_programs);
-    if (wanted && !holds_too_much(s, c)) {
-        c->whole = clv_search_refine_planned(s, c) == CLV_OK;
-        c->fits = clv_search_fits(s, c);
-    }
-    consider(of, s, l, c);
-}
-
 static void price_schedules(clv_plan_search *s, clv_searched_layout *l, int variant, int amount)
 {
     clv_search_candidate c = {.layout = (int)(l - s->layouts),
@@ -141,8 +98,7 @@ static void price_schedules(clv_plan_search *s, clv_searched_layout *l, int vari
                               .amount = amount,
                               .batch = s->space.batch,
                               .accumulate = l->sizes[amount],
-                              .no_sync = l->sizes[amount] > 1 && (s->base.no_sync || l->at.stages > 1)},
-                         doubtful = {0};
+                              .no_sync = l->sizes[amount] > 1 && (s->base.no_sync || l->at.stages > 1)};
     found of = {0};
     clv_plan_schedule schedule;
     int64_t virtual_stages;
@@ -155,15 +111,9 @@ static void price_schedules(clv_plan_search *s, clv_searched_layout *l, int vari
         c.price.seconds = 0;
         if (clv_search_has_schedule(s, schedule, virtual_stages))
             price_schedule(&c, s, from, schedule, virtual_stages);
-        if (c.price.seconds <= 0 || (s->space.runnable && !c.runs))
-            continue;
-        if (is_doubtful(s, &c))
-            doubtful = c;
-        else
+        if (c.price.seconds > 0 && (c.runs || !s->space.runnable))
             consider(&of, s, l, &c);
     }
-    if (doubtful.batch)
-        consider_doubtful(&of, s, l, &doubtful);
     clv_estimate_free(from);
     if (!of.least.batch)
         l->status =

@@ -72,8 +72,7 @@ struct clv_plan_search {
     clv_searched_layout *layouts;
     int n_planned_costs;
     clv_planned_cost *planned_costs;
-    double reached;             /* seconds a sequence above which a layout is not reported; infinity: not known yet */
-    double reached_by_programs; /* of the best one that runs; likewise */
+    double reached; /* seconds a sequence above which a layout is not reported; infinity: not known yet */
     int n_ranked, n_front;
     clv_search_candidate **ranked, **front; /* [n_layouts + CLV_SEARCH_AT_ONCE], [priced] */
 };
