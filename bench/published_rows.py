@@ -219,13 +219,36 @@ def release_of(row):
     return row['source'].split('[')[-1].split(' ')[0]
 
 
+# Software of experts where the host starts each kernel, but for those of a graph: those cost what the profiles have.
+GRAPHED, GRAPH_START_S = ('megatron-moe-fp8', 'megatron-moe-bf16'), 4e-6
+
+
+def has_attention_graph(row):
+    """Whether a recipe has a layer's attention in a CUDA graph, but not all of a step ("attn" of cuda_graph_scope,
+    Megatron-Bridge v0.2.0 to v0.4.2): GPT-OSS on GB300 and B300; Qwen3 235B on GB200, from 26.02 on on GB300, too;
+    Qwen3 30B on B200 from 26.02.01 on; DeepSeek-V3 on GB200 from 26.02 on, on B300 in 26.06, in bf16 on GB300."""
+    gpu = row['hardware']['name'].split('-')[-1]
+    since = {('GPT OSS 120B', 'GB300'): '', ('GPT OSS 120B', 'B300'): '', ('Qwen3_235B_a22B', 'GB200'): '',
+             ('Qwen3_235B_a22B', 'GB300'): '26.02', ('Qwen3_30B_a3B', 'B200'): '26.02.01',
+             ('DeepSeekV3', 'GB200'): '26.02', ('DeepSeekV3', 'B300'): '26.06'}
+    return release_of(row) >= since.get((row['model']['name'], gpu), 'never')
+
+
 def dispatches_copies(row):
     """Megatron's dispatcher alltoall, where a recipe names no other (moe_flex_dispatcher_backend of Megatron-Bridge
-    v0.2.0, of 25.09 and 25.11, to v0.4.0): GPT-OSS; B200, and Qwen3 on H100, at first; Qwen3 235B on B200."""
+    v0.2.0, of 25.09 and 25.11, to v0.3.1): GPT-OSS, which has HybridEP in some of 26.04 and 26.04.01, too; B200, and
+    Qwen3 on H100, at first; Qwen3 235B on B200."""
     name, machine, release = row['model']['name'], row['hardware']['name'], release_of(row)
     is_first, b200 = release < '26', profile_is(row['hardware'], 'B200')
     return release < '26.06' and (name == 'GPT OSS 120B' or is_first and (b200 or 'H100' in machine and 'Qwen3' in name)
                                   or b200 and name == 'Qwen3_235B_a22B')
+
+
+def changes(row, software):
+    """Figures that a recipe of experts changes in the profile."""
+    graphed = software in GRAPHED and has_attention_graph(row)
+    return {**({'dispatch': 'copies'} if dispatches_copies(row) else {}),
+            **({'attention_start_s': GRAPH_START_S} if graphed else {})}
 
 
 def common(row):
@@ -260,8 +283,10 @@ def common(row):
     rules = ('fsdp+megatron-sp' if sharded else alone) if tp > 1 else 'fsdp' if sharded else 'zero1'
     profile = hardware_of(hardware['name'])
     degrees = ''.join(f' {axis} {n}' for axis, n in (('pp', pp), ('cp', cp), ('ep', ep), ('tp', tp)) if n > 1)
-    return {**({'profile': {'dispatch': 'copies'}} if ep > 1 and dispatches_copies(row) else {}),
-            'name': f"{name} {profile} x{gpus}{degrees}{' fp8' if fp8 else ''}",
+    software = moe_software(row, fp8, vp) if ep > 1 else software_of(
+        fp8, titan, how.get('async_tp'), 'rowwise' in (row['dtype'] or ''), row['dtype'] == 'NVFP4')
+    changed = {'profile': changes(row, software)} if ep > 1 and changes(row, software) else {}
+    return {**changed, 'name': f"{name} {profile} x{gpus}{degrees}{' fp8' if fp8 else ''}",
             'config': config, 'mesh': mesh_of(pp, data // ep, cp, ep, tp), 'rules': rules,
             'batch': global_batch, 'accumulate': global_batch // (micro * data), 'seq': seq, 'dtype': 'bf16',
             'devices': gpus, 'hardware': profile,
@@ -270,8 +295,7 @@ def common(row):
             'selective' if name.startswith(('GPT OSS', 'DeepSeek', 'Kimi')) else
             # the page of H200s runs llama3_8b.toml, whose activation_checkpoint is selective, by op
             'selective' if 'h200_202506' in row['source'] else recompute_of(row.get('recompute')),
-            'software': moe_software(row, fp8, vp) if ep > 1 else
-            software_of(fp8, titan, how.get('async_tp'), 'rowwise' in (row['dtype'] or ''), row['dtype'] == 'NVFP4'),
+            'software': software,
             'more': (REGATHER if tp > 1 and (titan or pp > 1) else []) + stages_of(pp, vp) +
             (['--offload-layers', str(OFFLOADED[profile])] if sharded and profile in OFFLOADED and fp8 and
              name == 'Llama 3.1 70B' else []) +

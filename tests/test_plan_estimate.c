@@ -454,7 +454,8 @@ static void test_dispatch(void **state)
                        1e-4 * sorts);
 }
 
-/* Biases and clamps of experts that are kernels of their own move bytes of each row; some again with activations. */
+/* Biases and clamps of experts that are kernels of their own move bytes of each row, at a rate of their own; some again
+ * with activations. Attention in a CUDA graph has starts of its own. */
 static void test_expert_bias(void **state)
 {
     (void)state;
@@ -462,19 +463,27 @@ static void test_expert_bias(void **state)
         "{\"model_type\": \"gpt_oss\", \"hidden_size\": 256, \"num_hidden_layers\": 4, \"num_attention_heads\": 4, "
         "\"num_key_value_heads\": 2, \"head_dim\": 64, \"intermediate_size\": 128, \"num_local_experts\": 8, "
         "\"num_experts_per_tok\": 2, \"vocab_size\": 512, \"max_position_embeddings\": 128}";
-    static const char *const bytes[] = {"0", "28", "36"};
-    double seconds[3][2];
+    static const struct variant {
+        const char *forward, *more;
+    } variants[] = {{"0", ""},
+                    {"28", ""},
+                    {"36", ""},
+                    {"36", ", \"expert_rows_bytes_per_s\": 5e8"},
+                    {"36", ", \"instruction_s\": 0.5"},
+                    {"36", ", \"instruction_s\": 0.5, \"attention_start_s\": 0.125"}};
+    enum { VARIANTS = sizeof variants / sizeof *variants };
+    double seconds[VARIANTS][2], attention[VARIANTS];
     clv_mesh mesh;
     must(clv_mesh_parse(&mesh, "data=2", &err), &err);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < VARIANTS; i++) {
         char profile[512];
         clv_machine *machine;
         snprintf(
             profile, sizeof profile,
             "{\"name\": \"m\", \"ranks_per_host\": 8, \"hosts\": 1, \"memory_bytes\": 8e10, "
             "\"memory_bytes_per_s\": 1e9, \"flops_per_s\": {\"f32\": 1e13}, \"host\": {\"alpha_s\": 1e-9, "
-            "\"bytes_per_s\": 1e9}, \"expert_bias_bytes\": {\"forward\": %s, \"recomputed\": 16, \"backward\": 0}}",
-            bytes[i]);
+            "\"bytes_per_s\": 1e9}, \"expert_bias_bytes\": {\"forward\": %s, \"recomputed\": 16, \"backward\": 0}%s}",
+            variants[i].forward, variants[i].more);
         must(clv_machine_parse(&machine, profile, strlen(profile), "profile", &err), &err);
         for (int again = 0; again < 2; again++) {
             clv_plan_estimate e = {.size = sizeof e};
@@ -489,6 +498,7 @@ static void test_expert_bias(void **state)
             const clv_plan_estimate_options how = {.size = sizeof how, .plan = &plan, .rules = "dp"};
             must(clv_plan_estimate_step(&e, &how, &err), &err);
             seconds[i][again] = e.parts.ops[CLV_PART_FEED_FORWARD];
+            attention[i] = e.parts.ops[CLV_PART_ATTENTION];
         }
         clv_machine_free(machine);
     }
@@ -496,6 +506,11 @@ static void test_expert_bias(void **state)
     for (int again = 0; again < 2; again++)
         assert_float_equal(seconds[2][again] - seconds[1][again], 8 * elems / 1e9, 1e-4 * 8 * elems / 1e9);
     assert_true(seconds[0][1] - seconds[0][0] > 16 * elems / 1e9);
+    assert_float_equal(seconds[3][0] - seconds[2][0], 36 * elems / 1e9, 1e-4 * 36 * elems / 1e9);
+    const double starts = attention[4] - attention[2], graphed = attention[5] - attention[2];
+    assert_true(starts > 0.5);
+    assert_float_equal(graphed, 0.25 * starts, 1e-6 * starts);
+    assert_float_equal(seconds[5][0], seconds[4][0], 1e-6 * seconds[4][0]);
 }
 
 /* Experts on eight ranks: an eighth of them each; their all-to-alls take time. */

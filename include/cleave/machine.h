@@ -60,6 +60,8 @@
  *     "fitted": {"k_half": ["h100/pytorch"]},  figures that are fitted to published runs, and of which profile and
  *                                              software (optional; not read)
  *     "instruction_s": 1e-6,                   overhead of each instruction
+ *     "attention_start_s": 4e-6,               overhead of each instruction of attention, where a CUDA graph has a
+ *                                              layer's (optional: instruction_s)
  *     "collectives": "ranks",                  "root": one rank of a group receives what all send, and sends each what
  *                                              it lacks, one after the other: n ranks cost 2 (n-1) alpha_s, and n times
  *                                              the bytes (optional: "ranks", as rings do)
@@ -75,6 +77,8 @@
  *     "expert_bias_bytes":                     bytes an element of the rows of experts that their biases and the clamps
  *       {"forward": 28, "recomputed": 16,      of their gates move, where these are kernels of their own; recomputed:
  *        "backward": 36},                      again, if activations are (optional)
+ *     "expert_rows_bytes_per_s": 5.3e12,       the rate of these kernels, and of those that sort rows of experts
+ *                                              (optional: memory_bytes_per_s)
  *     "ring_efficiency": 0.65,                 context parallelism is a ring: rate of attention to blocks of other
  *                                              ranks, relative to a rank's own (optional: the cheapest exchange, at 1)
  *     "offload_bytes_per_s": 4.5e11,           to the host's memory, and as fast back (optional: not known)
@@ -88,8 +92,8 @@
  *                                              by op: op_efficiency, op_traffic, ops; and collectives, logit_bytes,
  *                                              split_logit_bytes, score_bytes, gradient_bytes, operand_bytes,
  *                                              state_bytes, gathered_weight_bytes, stage_messages, selective,
- *                                              dispatch, expert_bias_bytes, ring_efficiency, fragmentation, published,
- *                                              fitted
+ *                                              dispatch, expert_bias_bytes, expert_rows_bytes_per_s, attention_start_s,
+ *                                              ring_efficiency, fragmentation, published, fitted
  *
  * A measurement is a list of [work, rate] by increasing work: flops and flops/s for matmuls and attention, bytes and
  * bytes/s for other ops (memory traffic) and for collectives (received). Rates and shares are interpolated over the

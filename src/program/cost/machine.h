@@ -52,6 +52,8 @@ struct clv_machine {
     double efficiency, k_half, traffic_factor, instruction_s;
     clv_op_factors op_efficiency, op_traffic;                          /* instead of efficiency and traffic_factor */
     double logit_bytes, split_logit_bytes, score_bytes, fragmentation; /* memory beside the program */
+    double attention_start_s;       /* of an instruction of attention; 0: instruction_s */
+    double expert_rows_bytes_per_s; /* of kernels that sort rows of experts or add their biases; 0: as others */
     double ring_efficiency; /* rate of attention to other ranks' blocks, over that to a rank's own; 0: no such ring */
     clv_expert_bias expert_bias;
     bool dispatches_copies;               /* a token goes to each of its experts, not to each rank with experts of it */

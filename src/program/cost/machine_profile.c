@@ -66,6 +66,8 @@ static const profile_key keys[] = {
     OTHER(software, false),
     OTHER(published, true),
     OTHER(fitted, true),
+    NUMBER(attention_start_s, true, 0, 1, 0),
+    NUMBER(expert_rows_bytes_per_s, true, 0, 1e15, 0),
     NUMBER(ring_efficiency, true, 1e-3, 1, 0),
     NUMBER(logit_bytes, true, 0, 64, 0),
     NUMBER(split_logit_bytes, true, 0, 64, -1), /* as logit_bytes */
@@ -87,7 +89,7 @@ static double *number_of(clv_machine *p, const profile_key *key)
 
 /* Names in a message. */
 typedef struct name_list {
-    char text[512];
+    char text[1024];
 } name_list;
 
 static void add_name(name_list *list, const char *name)

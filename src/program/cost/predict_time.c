@@ -56,6 +56,8 @@ double clv_instruction_seconds(const clv_program *program, const clv_cost_model 
         return predict_step(program, model, instruction);
     clv_work_rates rates;
     clv_cost_work_rates(&rates, model, instruction->op->def, clv_instruction_dtype(program, i));
+    if (model->machine->attention_start_s > 0 && clv_instruction_part(instruction) == CLV_PART_ATTENTION)
+        rates.start_s = model->machine->attention_start_s;
     const double again = clv_software_recomputed_part(program, clv_machine_or_default(model->machine), i);
     return (1 + again) * clv_cost_work_seconds(&rates, clv_instruction_work(program, i));
 }

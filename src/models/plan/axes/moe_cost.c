@@ -180,13 +180,19 @@ static void add_starts(clv_figures *layer, const moe_cost *m, double sparse)
     layer->at[CLV_FIGURE_OPS + CLV_PART_FEED_FORWARD] += 6 * seconds;
 }
 
+/* Of kernels that move rows of experts and do little else. */
+static double row_bytes_per_s(const clv_machine *machine)
+{
+    return machine->expert_rows_bytes_per_s > 0 ? machine->expert_rows_bytes_per_s : machine->memory_bytes_per_s;
+}
+
 /* Copies arrive by rank, and are sorted by expert; results go back the other way; likewise backward. */
 static void add_sorts(clv_figures *layer, const moe_cost *m, double sparse)
 {
     enum { PASSES = 2 }; /* forward, each of which reads rows and writes them */
     const double rows = (double)(m->rank.batch * m->rank.seq * m->c->top_k) / (double)m->rank.model;
     const double bytes = 2 * rows * (double)(m->c->hidden * (int64_t)clv_dtype_size(m->o->dtype));
-    const double seconds = sparse * PASSES * bytes / m->machine->memory_bytes_per_s;
+    const double seconds = sparse * PASSES * bytes / row_bytes_per_s(m->machine);
     if (!m->machine->dispatches_copies || m->mesh->expert == 1 || m->c->experts == m->mesh->expert)
         return;
     layer->at[CLV_FIGURE_SECONDS] += 2 * seconds;
@@ -199,7 +205,7 @@ static void add_biases(clv_figures *layer, const moe_cost *m, double sparse)
 {
     const clv_expert_bias *bytes = &m->machine->expert_bias;
     const double rows = (double)(m->rank.batch * m->rank.seq * m->c->top_k) / (double)m->rank.model;
-    const double seconds = sparse * rows * (double)m->c->expert_ffn / m->machine->memory_bytes_per_s;
+    const double seconds = sparse * rows * (double)m->c->expert_ffn / row_bytes_per_s(m->machine);
     const bool again = m->o->compile.recompute != CLV_RECOMPUTE_NONE;
     const double all = (bytes->forward + bytes->backward + (again ? bytes->recomputed : 0)) * seconds;
     if (!m->c->expert_bias)
