@@ -205,7 +205,8 @@ static void test_notes(void **state)
     cli_shell("touch {d}/there.json");
     cli_expect(0, "/there.json is replaced", SEARCH "--devices 2 --save {d}/there.json");
     /* what other commands can use is saved: the best that runs */
-    cli_expect(0, "has the best that runs", SEARCH "--devices 4 --hardware h100-nvlink-ib --save {d}/runs.json");
+    cli_expect(0, "has the best that runs",
+               SEARCH "--devices 4 --hardware h100-nvlink-ib --software pytorch-flash1 --save {d}/runs.json");
     cli_expect(0, "rules", "plan -m {g}/llama --batch 8 --seq 16 --rules {d}/runs.json");
     cli_expect(1, "nothing that fits runs",
                SEARCH "--mesh pipe=2,data=2 --hardware h100-nvlink-ib --software pytorch-flash1 --save {d}/none.json");

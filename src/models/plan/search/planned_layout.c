@@ -27,6 +27,7 @@ static clv_status price_program(clv_program_price *out, const clv_plan_search *s
     if (c->virtual_stages > 1)
         CLV_TRY(clv_axis_rules_set_stages(&rules, &l->at.mesh, (int)c->virtual_stages, NULL, 0, NULL));
     o.rules = &rules;
+    o.compile.memory_limit = INT64_MAX; /* stages by time alone: other splits take programs of their own */
     if (microbatches != c->accumulate) {
         o.batch = c->batch / c->accumulate * microbatches;
         o.accumulate = microbatches;
