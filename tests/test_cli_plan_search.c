@@ -32,7 +32,8 @@ static void test_table(void **state)
 {
     (void)state;
     char out[CLI_OUTPUT];
-    assert_int_equal(cli_run(out, SEARCH "--devices 4 --hardware h100-nvlink-ib --cost 2.5/h"), 0);
+    assert_int_equal(
+        cli_run(out, SEARCH "--devices 4 --hardware h100-nvlink-ib --software pytorch-flash1 --cost 2.5/h"), 0);
     for (const char *line = out; *line; line += strcspn(line, "\n"), line += *line == '\n')
         assert_true(columns_of(line) <= 80);
     assert_non_null(strstr(out, "devices 4"));
