@@ -32,7 +32,8 @@ static void test_table(void **state)
 {
     (void)state;
     char out[CLI_OUTPUT];
-    assert_int_equal(cli_run(out, SEARCH "--devices 4 --hardware h100-nvlink-ib --cost 2.5/h"), 0);
+    assert_int_equal(
+        cli_run(out, SEARCH "--devices 4 --hardware h100-nvlink-ib --software pytorch-flash1 --cost 2.5/h"), 0);
     for (const char *line = out; *line; line += strcspn(line, "\n"), line += *line == '\n')
         assert_true(columns_of(line) <= 80);
     assert_non_null(strstr(out, "devices 4"));
@@ -205,7 +206,8 @@ static void test_notes(void **state)
     cli_shell("touch {d}/there.json");
     cli_expect(0, "/there.json is replaced", SEARCH "--devices 2 --save {d}/there.json");
     /* what other commands can use is saved: the best that runs */
-    cli_expect(0, "has the best that runs", SEARCH "--devices 4 --hardware h100-nvlink-ib --save {d}/runs.json");
+    cli_expect(0, "has the best that runs",
+               SEARCH "--devices 4 --hardware h100-nvlink-ib --software pytorch-flash1 --save {d}/runs.json");
     cli_expect(0, "rules", "plan -m {g}/llama --batch 8 --seq 16 --rules {d}/runs.json");
     cli_expect(1, "nothing that fits runs",
                SEARCH "--mesh pipe=2,data=2 --hardware h100-nvlink-ib --software pytorch-flash1 --save {d}/none.json");

@@ -304,10 +304,10 @@ static void test_no_room(void **state)
     const clv_compile_options less = {.expert_rank_capacity_factor = enough - 1.0 / (4 * SEQ * TOP)};
     const clv_status status = run(made, &m, &less, ALL_TO_ONE, 2, &err);
     assert_true(status == CLV_ELIMIT || status == CLV_EPEER); /* the failure of a process that found it first */
-    if (!strstr(err.message, "42 rows are for the experts of a rank that has room for 41; an "
+    if (!strstr(err.message, "42 rows are for the experts of rank 1, which has room for 41; an "
                              "expert_rank_capacity_factor of 0.59 would do") ||
-        err.rank != 1 || strcmp(err.op, "layers.1.experts") != 0)
-        fail_msg("%s (op %s, rank %d)", err.message, err.op, err.rank);
+        strcmp(err.op, "layers.1.experts") != 0)
+        fail_msg("%s (op %s)", err.message, err.op);
     clv_graph_free(m.graph);
     m = build(1, CLV_F64, 8);
     clv_program *program, *whole;

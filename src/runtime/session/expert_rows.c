@@ -314,9 +314,9 @@ static clv_status check_room(const clv_expert_rows_step *s, clv_error *err)
     const int rank = s->prepared->group->ranks[most];
     const double factor = (double)s->members[most].needs / ((double)(s->top_k * sharing) * (double)own);
     return clv_fail_at(err, CLV_ELIMIT, rank, s->instruction->name,
-                       "%lld rows are for the experts of a rank that has room for %lld; an "
+                       "%lld rows are for the experts of rank %d, which has room for %lld; an "
                        "expert_rank_capacity_factor of %.2f would do, and 0 always does",
-                       (long long)s->members[most].needs, (long long)s->room, ceil(factor * 100) / 100);
+                       (long long)s->members[most].needs, rank, (long long)s->room, ceil(factor * 100) / 100);
 }
 
 /* ---- moving ---- */

@@ -27,6 +27,7 @@ clv_status clv_search_refine_planned(const clv_plan_search *s, clv_search_candid
     if (c->virtual_stages > 1)
         CLV_TRY(clv_axis_rules_set_stages(&rules, &l->at.mesh, (int)c->virtual_stages, NULL, 0, NULL));
     o.rules = &rules;
+    o.compile.memory_limit = INT64_MAX; /* stages by time alone: other splits take programs of their own */
     CLV_TRY(clv_program_price_compute(&p, &o, l->at.stages, s->space.shape.layers, NULL));
     const double busy = price->seconds - price->part[CLV_TIME_BUBBLE];
     for (int i = 0; i < CLV_TIME_COUNT; i++)

@@ -39,7 +39,6 @@ static clv_status set_machine(clv_plan_search *s, const clv_plan_search_options 
                                    err));
     s->space.both_axis_orders = s->space.devices > s->machine->ranks_per_host && !o->every_layout;
     s->base.compile.machine = s->machine;
-    s->base.compile.memory_limit = (int64_t)o->memory_limit;
     s->memory_limit = o->memory_limit > 0 ? o->memory_limit : s->machine->memory_bytes;
     return CLV_OK;
 }
