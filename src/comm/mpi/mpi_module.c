@@ -24,7 +24,8 @@ enum { SKIP_FINALIZE_ACROSS_HOSTS = 0 };
 #endif
 
 /* Open MPI's TCP asks for a large message by one that waits behind what goes the other way (PUT), so that messages of
- * both ways, which every collective has, follow one another. In fragments (SEND, 1) they do not. What is stated stays. */
+ * both ways, which every collective has, follow one another. In fragments (SEND, 1) they do not. What is stated stays.
+ */
 static void send_both_ways_at_once(void)
 {
 #ifdef OPEN_MPI
