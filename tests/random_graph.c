@@ -556,8 +556,8 @@ static void first_leaves(random_maker *m)
     m->value[1] = random_new(m, m->dtype, 2, shape + 1, RANDOM_REAL, 0);
 }
 
-/* The last op of a mesh with `context` is attention, with `expert` a mixture. Whether an op is of maxima comes from a stream of its own: without
- * them the others stay as they are. */
+/* The last op of a mesh with `context` is attention, with `expert` a mixture. Whether an op is of maxima comes from a
+ * stream of its own: without them the others stay as they are. */
 static clv_value make_op(random_maker *m, bool differentiable, bool last)
 {
     begin(m, m->slot);

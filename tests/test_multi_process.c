@@ -356,11 +356,20 @@ static void test_refusals(void **state)
     assert_int_equal(clv_session_new_with_links(&session, &mesh, &options, &links, NULL), CLV_EINVAL);
 }
 
+/* Else collectives between hosts take twice as long (comm/mpi/mpi_module.c). */
+static void test_messages_go_both_ways_at_once(void **state)
+{
+    const char *launcher = launched_job() ? clv_job_launcher() : NULL;
+    if (launcher && strcmp(launcher, "openmpi") == 0)
+        assert_string_equal(getenv("OMPI_MCA_btl_tcp_flags"), "1");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_training), cmocka_unit_test(test_state),    cmocka_unit_test(test_by_hand),
-        cmocka_unit_test(test_failures), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_training), cmocka_unit_test(test_state),
+        cmocka_unit_test(test_by_hand),  cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_messages_go_both_ways_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -248,7 +248,10 @@ static void test_refused(void **state)
 /* By what the model is. */
 static void test_refused_models(void **state)
 {
+    clv_mesh context;
+    must(clv_mesh_parse(&context, "context=2", &err), &err); /* learned positions are as many as before */
     INVALID("seq 65; the model takes 1 to 64 positions", .model = golden_path("llama"), .seq = 65);
+    INVALID("seq 49; the model takes 1 to 48 positions", .model = golden_path("gpt2"), .mesh = &context, .seq = 49);
     INVALID("decode: esm attends both ways and generates nothing; valid: train, prefill", .model = golden_path("esm"),
             .mode = CLV_PLAN_MODE_DECODE, .seq = 6);
 }

@@ -11,9 +11,9 @@
  *
  * With a cache, keys and values are made of all of it, of a rank's positions, or not at all ("absorbed"): q's first N
  * times kv's part of keys is a query of a latent, and attention's sum of latents times kv's part of values is that of
- * values. The cheaper by multiplications is built: a step of one row is absorbed, a long prompt is not, nor latents that
- * are wider than heads of attention may be. Absorbed products take the whole kv, zeros beside the query and a part of
- * the result, for a part of the weight would be copied.
+ * values. The cheaper by multiplications is built: a step of one row is absorbed, a long prompt is not, nor latents
+ * that are wider than heads of attention may be. Absorbed products take the whole kv, zeros beside the query and a part
+ * of the result, for a part of the weight would be copied.
  *
  * Source: DeepSeek-AI 2024, arXiv:2405.04434, section 2.1, appendix C.
  */

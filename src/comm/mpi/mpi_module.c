@@ -6,6 +6,7 @@
 #include <mpi.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 _Static_assert(sizeof(MPI_Comm) <= sizeof(clv_mpi_comm), "a communicator fits");
@@ -21,6 +22,16 @@ enum { SKIP_FINALIZE_ACROSS_HOSTS = 1 };
 #else
 enum { SKIP_FINALIZE_ACROSS_HOSTS = 0 };
 #endif
+
+/* Open MPI's TCP asks for a large message by one that waits behind what goes the other way (PUT), so that messages of
+ * both ways, which every collective has, follow one another. In fragments (SEND, 1) they do not. What is stated stays.
+ */
+static void send_both_ways_at_once(void)
+{
+#ifdef OPEN_MPI
+    setenv("OMPI_MCA_btl_tcp_flags", "1", 0);
+#endif
+}
 
 static MPI_Comm to_comm(clv_mpi_comm comm)
 {
@@ -59,6 +70,8 @@ static int initialise(char *why, size_t size)
     MPI_Finalized(&after);
     if (after)
         return snprintf(why, size, "MPI was finalized in this process, and cannot be initialized again");
+    if (!before)
+        send_both_ways_at_once();
     int code = before ? MPI_Query_thread(&level) : MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
     if (code != MPI_SUCCESS)
         return snprintf(why, size, "MPI_Init_thread failed with %d", code);
