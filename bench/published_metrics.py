@@ -167,7 +167,8 @@ def peak_memory(row):
             llama_named(row['model']['name'], row['seq']), 'mesh': f'data={gpus}', 'rules': 'fsdp',
             'batch': row['batch']['local'] * gpus, 'seq': row['seq'], 'dtype': 'bf16', 'devices': gpus,
             'recompute': 'selective', 'hardware': hardware_of(row['hardware']['name']),
-            'software': 'torchtitan-float8', 'is_run': False, 'memory_gib': row['value'], 'of': lambda plan: plan['memory']['total'] / 2**30}
+            'software': 'torchtitan-float8', 'is_run': False, 'memory_gib': row['value'],
+            'of': lambda plan: plan['memory']['total'] / 2**30}
 
 
 def activations(plan):

@@ -283,10 +283,10 @@ KNOWN = """Rows that are far off, and what is known of them:
   all chips; both are planned in sequence, with a batch over four.
 - Qwen3 30B on H100 in 25.11 and 26.02.01 is planned as its recipes have it: the page repeats the layouts of 25.09 and
   26.02. On B200 in 25.09 it dropped tokens: 0.57.
-- A64FX held 16 to 20 GiB, of which we find 11. "Mem" is what a node has used after the first iteration
-  (psutil.virtual_memory in megatron/utils.py of the page's repository), the system's with it. What 1.3B holds on four
-  nodes besides is not known: 19.7 GiB with two microbatches a step, 16.0 with one, so that it may be what the
-  allocator does not use again; tcmalloc took 0.5 to 0.7 GiB less (check_tcmalloc.md, 124M).
+- A64FX held 16 to 20 GiB, of which we find 11. "Mem" is what a node has used after the first iteration, the system's
+  with it (report_memory of the page's repository). What 1.3B holds on four nodes besides is not known: 19.7 GiB with
+  two microbatches a step and 16.0 with one, so that it may be what the allocator does not use again; with tcmalloc
+  124M held 0.4 to 0.7 GiB less of 4.5.
 """
 
 

@@ -463,7 +463,7 @@ static clv_machine *machine_with(const char *keys)
 
 /* A step's whole memory tells what state takes: 16 bytes a parameter, where AdamW in bf16 takes 14 and gradients that
  * microbatches add up in are beside it. */
-static int64_t state_on(const char *keys, int64_t *gradients)
+static int64_t state_on(const char *keys, const char *axes, int64_t *gradients)
 {
     clv_error err = {0};
     clv_machine *machine = machine_with(keys);
@@ -472,9 +472,9 @@ static int64_t state_on(const char *keys, int64_t *gradients)
     clv_memory memory = {.size = sizeof memory};
     char model[4096];
     snprintf(model, sizeof model, "%s/data/configs/llama-3-8b.json", getenv("CLV_SOURCE_DIR"));
-    must(clv_mesh_parse(&mesh, "model=2", &err), &err);
+    must(clv_mesh_parse(&mesh, axes, &err), &err);
     const clv_plan_options how = {
-        .size = sizeof how, .model = model, .mesh = &mesh, .batch = 2, .accumulate = 2, .seq = 8, .dtype = CLV_BF16};
+        .size = sizeof how, .model = model, .mesh = &mesh, .batch = 4, .accumulate = 2, .seq = 8, .dtype = CLV_BF16};
     must(clv_plan_compile(&program, &how, &err), &err);
     must(clv_program_memory_on(program, machine, &memory, &err), &err);
     *gradients = memory.gradients;
@@ -488,12 +488,15 @@ static int64_t state_on(const char *keys, int64_t *gradients)
 static void test_state_bytes(void **state)
 {
     (void)state;
-    int64_t beside, left;
-    const int64_t plain = state_on("", &beside), more = state_on(",\"state_bytes\":16", &left);
-    assert_int_equal(plain % 14, 0);
-    assert_int_equal(more, plain / 14 * 16);
-    assert_true(beside > plain / 14 * 2); /* not all are held at the peak */
-    assert_true(left < beside / 1000);
+    static const char *const axes[] = {"model=2", "data=2"}; /* of data ranks each has a part of the gradients' sum */
+    for (int i = 0; i < 2; i++) {
+        int64_t beside, left;
+        const int64_t plain = state_on("", axes[i], &beside), more = state_on(",\"state_bytes\":16", axes[i], &left);
+        assert_int_equal(plain % 14, 0);
+        assert_int_equal(more, plain / 14 * 16);
+        assert_true(beside > plain / 14 * 2); /* not all are held at the peak */
+        assert_true(left < beside / 1000);
+    }
 }
 
 /* Activations, and gradients, of a training step in bf16 of a Llama layer M 64, F 256, 4 heads, on software with these

@@ -144,21 +144,17 @@ static clv_status add_kept_values(clv_memory *memory, const clv_program *program
 
 /* ---- state ---- */
 
-static bool have_equal_shapes(const clv_type *a, const clv_type *b)
-{
-    return a->rank == b->rank && memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0;
-}
-
-/* Whether it is a gradient that is split as one of these n buffers, the optimizer's state; a rank may have a part of
- * its sum. */
+/* Whether it is a gradient that is split as one of these n buffers, the optimizer's state; of its sum a rank may have a
+ * part. */
 static bool is_gradient_of_state(const clv_program *program, const clv_buffer *gradient, const int *states, int n)
 {
-    const clv_type part = clv_largest_shard_type(&gradient->type, &gradient->layout);
+    clv_type part = clv_largest_shard_type(&gradient->type, &gradient->layout);
     bool found = false;
     for (int i = 0; gradient->is_gradient && !found && i < n; i++) {
         const clv_buffer *state = &program->buffers[states[i]];
         const clv_type shard = clv_largest_shard_type(&state->type, &state->layout);
-        found = have_equal_shapes(&state->type, &gradient->type) && have_equal_shapes(&shard, &part);
+        part.dtype = shard.dtype;
+        found = clv_type_equal(&shard, &part);
     }
     return found;
 }
