@@ -12,7 +12,7 @@
 #include "sweep.h"
 #include "unit_test.h"
 
-enum { CASES = 250, THIN_CASES = 50, SECONDS = 120, MOST_OPS = 256 };
+enum { CASES = 220, THIN_CASES = 50, SECONDS = 120, MOST_OPS = 256 };
 
 static uint64_t setting(const char *name, uint64_t otherwise)
 {
