@@ -389,6 +389,80 @@ static void test_exchanges_by_price(void **state)
     clv_program_free(program);
 }
 
+/* ---- caches ---- */
+
+enum { ROWS = 3, CACHED = 7, WIDTH = 24 };
+
+/* One layer's attention, latent or not, of rows that lie behind others in a cache, of which a mask hides some. */
+static void attend_masked(double *out, const char *mesh_text, const char *preset, bool latent)
+{
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    clv_graph *graph;
+    clv_program *program;
+    clv_session *session;
+    double x[2 * ROWS * WIDTH];
+    const uint8_t mask[2 * CACHED] = {1, 0, 1, 1, 1, 1, 1, 0, 1, 1, 0, 1, 1, 1};
+    must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
+    must(clv_axis_rules_preset(&rules, preset, &mesh, &err), &err);
+    must(clv_graph_new(&graph, &mesh, &err), &err);
+    const clv_value rows = clv_input(graph, "x", CLV_F64, 3, (int64_t[]){2, ROWS, WIDTH}, NULL);
+    const clv_value seen = clv_input(graph, "mask", CLV_U8, 2, (int64_t[]){2, CACHED}, NULL);
+    const clv_value offset = clv_input(graph, "offset", CLV_I32, 0, NULL, NULL);
+    const clv_init init = {CLV_INIT_NORMAL, 0.3};
+    const clv_self_attention_options plain = {.heads = 6,
+                                              .kv_heads = 2,
+                                              .mask = seen,
+                                              .context = CACHED,
+                                              .offset = offset,
+                                              .init = init,
+                                              .output_init = init};
+    const clv_latent_attention_options of_latents = {.heads = 6,
+                                                     .kv_rank = 5,
+                                                     .plain_dim = 4,
+                                                     .rotary_dim = 2,
+                                                     .value_dim = 3,
+                                                     .rope.theta = 1e4,
+                                                     .mask = seen,
+                                                     .context = CACHED,
+                                                     .offset = offset,
+                                                     .init = init,
+                                                     .output_init = init};
+    clv_output(graph, "y",
+               latent ? clv_parallel_latent_attention(graph, rows, &rules, &of_latents)
+                      : clv_parallel_attention(graph, rows, &rules, &plain),
+               NULL);
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    must(clv_session_new(&session, &mesh, NULL, &err), &err);
+    for (int32_t at = 0; at + ROWS <= CACHED; at += ROWS) {
+        for (int i = 0; i < 2 * ROWS * WIDTH; i++)
+            x[i] = sin(i + 100 * at);
+        must(clv_session_run(session, program, (clv_input_binding[]){{"x", x}, {"mask", mask}, {"offset", &at}}, 3,
+                             (clv_output_binding[]){{"y", out + at * 2 * WIDTH}}, 1, &err),
+             &err);
+    }
+    clv_session_free(session);
+    clv_program_free(program);
+    clv_graph_free(graph);
+}
+
+/* A mask of a cache's positions hides the same ones of a part of it. */
+static void test_masked_caches(void **state)
+{
+    static const char *const meshes[][2] = {
+        {"context=2", "dp"}, {"context=3", "dp"}, {"context=2,model=3", "megatron"}, {"data=2,context=5", "dp"}};
+    double want[2 * CACHED * WIDTH] = {0}, got[2 * CACHED * WIDTH] = {0};
+    for (int latent = 0; latent <= 1; latent++) {
+        attend_masked(want, "model=1", "megatron", latent);
+        for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
+            attend_masked(got, meshes[m][0], meshes[m][1], latent);
+            for (int i = 0; i < 2 * CACHED * WIDTH; i++)
+                if (!(fabs(got[i] - want[i]) <= 1e-6))
+                    fail_msg("%s, latent %d: [%d] is %.9g, not %.9g", meshes[m][0], latent, i, got[i], want[i]);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_ranks_results),
@@ -399,6 +473,7 @@ int main(void)
                                        cmocka_unit_test(test_rings_move_and_keep_blocks),
                                        cmocka_unit_test(test_no_ring_for_windows),
                                        cmocka_unit_test(test_exchanges_by_price),
-                                       cmocka_unit_test(test_ranks_have_equal_work)};
+                                       cmocka_unit_test(test_ranks_have_equal_work),
+                                       cmocka_unit_test(test_masked_caches)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -144,7 +144,7 @@ typedef struct clv_self_attention_options {
     int64_t window;             /**< > 0: a query sees its own position and the window - 1 before it; 0: all */
     bool bias;                  /**< adds "q.bias" and "kv.bias" */
     bool output_bias;           /**< adds "o.bias" */
-    clv_value mask;             /**< u8 [B,S], 1 = attend; CLV_NONE: attend to all */
+    clv_value mask;             /**< u8 [B,S], with context [B,context]; 1 = attend; CLV_NONE: attend to all */
     int64_t context;            /**< > 0: keeps keys and values in a KV cache, state "cache" [B,context,2,K,D] */
     clv_value offset;           /**< with context: i32 [] or [B], position of the first row of x; else CLV_NONE */
     clv_init init, output_init; /**< initial q and kv weights, and o weights */
@@ -175,7 +175,7 @@ typedef struct clv_latent_attention_options {
     double rotary_scale;        /**< factor of the rotated part of scores (YaRN's); 0: 1 */
     double scale;               /**< factor of scores; 0: 1 / sqrt(N + P) */
     bool bias;                  /**< adds "q_down.bias", "kv_down.bias" and "o.bias" */
-    clv_value mask;             /**< u8 [B,S], 1 = attend; CLV_NONE: attend to all */
+    clv_value mask;             /**< u8 [B,S], with context [B,context]; 1 = attend; CLV_NONE: attend to all */
     int64_t context;            /**< > 0: keeps latents and rotated keys, state "cache" [B,context,1,P+R] */
     clv_value offset;           /**< with context: i32 [] or [B], position of the first row of x; else CLV_NONE */
     clv_init init, output_init; /**< initial weights, and o weights */

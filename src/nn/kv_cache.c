@@ -69,8 +69,10 @@ static clv_value offsets_in_parts(clv_graph *graph, const clv_cache *cache, clv_
     const clv_layout layout = clv_named_layout(graph, cache->rules, 2, (clv_logical_axis[]){CLV_CACHE_SEQ, CLV_BATCH});
     const clv_value size = clv_fill(graph, CLV_I32, 0, NULL, (double)cache->positions);
     const clv_value begin = clv_mul(graph, clv_iota(graph, cache->parts, CLV_NONE), size);
-    const clv_value in_part = clv_sub(graph, clv_reshape(graph, offset, 2, (int64_t[]){1, cache->batch}),
-                                      clv_reshape(graph, begin, 2, (int64_t[]){cache->parts, 1}));
+    const int64_t given = clv_graph_type(graph, offset).rank == 0 ? 1 : cache->batch; /* one for all rows, or of each */
+    const clv_value of_rows =
+        clv_broadcast(graph, clv_reshape(graph, offset, 2, (int64_t[]){1, given}), (int64_t[]){1, cache->batch});
+    const clv_value in_part = clv_sub(graph, of_rows, clv_reshape(graph, begin, 2, (int64_t[]){cache->parts, 1}));
     return fold_parts(graph, in_part, &layout);
 }
 
@@ -80,7 +82,8 @@ clv_cache clv_nn_write_cache(clv_graph *graph, clv_value rows, const clv_logical
     const clv_type type = clv_graph_type(graph, rows);
     const clv_layout by_name = clv_named_layout(graph, rules, type.rank, names);
     const int64_t parts = clv_layout_block_count(&by_name, 1);
-    clv_cache cache = {rules, heads, kv_heads, parts, type.shape[0], (context + parts - 1) / parts, offset, CLV_NONE};
+    clv_cache cache = {rules,  heads,   kv_heads, parts, type.shape[0], context, (context + parts - 1) / parts,
+                       offset, CLV_NONE};
     const clv_layout layout = clv_nn_cache_layout(graph, &cache, type.rank, names);
     int64_t shape[CLV_MAX_RANK];
     memcpy(shape, type.shape, sizeof shape);
@@ -103,6 +106,22 @@ clv_cache clv_nn_write_cache(clv_graph *graph, clv_value rows, const clv_logical
     return cache;
 }
 
+/* A mask [B,context] of positions, as [P B,positions]. */
+static clv_value mask_in_parts(clv_graph *graph, const clv_cache *cache, clv_value mask)
+{
+    static const int parts_first[] = {1, 0, 2};
+    const clv_type type = clv_graph_type(graph, mask);
+    if (type.rank != 2 || type.shape[0] != cache->batch || type.shape[1] != cache->context)
+        return clv_graph_fail(graph, CLV_ESHAPE, "the mask of a cache is %s; [B,context] = [%lld,%lld] is needed",
+                              clv_type_string(&type).text, (long long)cache->batch, (long long)cache->context);
+    const int64_t begin[2] = {0}, end[] = {0, cache->parts * cache->positions - cache->context};
+    const int64_t shape[] = {cache->batch, cache->parts, cache->positions};
+    const clv_logical_axis names[] = {CLV_CACHE_SEQ, CLV_BATCH, CLV_UNNAMED};
+    const clv_layout layout = clv_named_layout(graph, cache->rules, 3, names);
+    mask = clv_reshape(graph, clv_pad(graph, mask, begin, end), 3, shape);
+    return fold_parts(graph, clv_transpose(graph, mask, parts_first), &layout);
+}
+
 /* x [P B,...] with parts as a dimension of their own, split as the names say. */
 static clv_value by_part(clv_graph *graph, const clv_cache *cache, clv_value x, const clv_logical_axis *names)
 {
@@ -116,19 +135,21 @@ static clv_value by_part(clv_graph *graph, const clv_cache *cache, clv_value x, 
     return x;
 }
 
-/* The average of out [P,B,S,H,D] by lse [P,B,H,S], computed in f32. */
+/* The average of out [P,B,S,H,D] by lse [P,B,H,S], computed in f32; 0 for rows that see no key of any part. */
 static clv_value merge_parts(clv_graph *graph, clv_value out, clv_value lse)
 {
     static const int part[] = {0}, rows_first[] = {0, 1, 3, 2};
     const clv_type type = clv_graph_type(graph, out);
     const int64_t shape[] = {type.shape[0], type.shape[1], type.shape[2], type.shape[3], 1};
     const clv_dtype wide = type.dtype == CLV_F64 ? CLV_F64 : CLV_F32;
+    const clv_value finite = clv_fill(graph, wide, 0, NULL, -1e30), one = clv_fill(graph, wide, 0, NULL, 1);
     lse = clv_transpose(graph, clv_cast(graph, lse, wide), rows_first);
-    const clv_value most = clv_reduce(graph, CLV_MAX, lse, part, 1, true);
+    const clv_value most = clv_binary(graph, CLV_MAXIMUM, clv_reduce(graph, CLV_MAX, lse, part, 1, true), finite);
     const clv_value weight = clv_reshape(graph, clv_unary(graph, CLV_EXP, clv_sub(graph, lse, most)), 5, shape);
     const clv_value weighted = clv_mul(graph, clv_cast(graph, out, wide), weight);
     const clv_value sum = clv_reduce(graph, CLV_SUM, weighted, part, 1, false);
-    return clv_cast(graph, clv_div(graph, sum, clv_reduce(graph, CLV_SUM, weight, part, 1, false)), type.dtype);
+    const clv_value weights = clv_binary(graph, CLV_MAXIMUM, clv_reduce(graph, CLV_SUM, weight, part, 1, false), one);
+    return clv_cast(graph, clv_div(graph, sum, weights), type.dtype);
 }
 
 clv_value clv_nn_attend_to_cache(clv_graph *graph, const clv_cache *cache, clv_value q, clv_value kv,
@@ -139,6 +160,8 @@ clv_value clv_nn_attend_to_cache(clv_graph *graph, const clv_cache *cache, clv_v
     static const clv_logical_axis of_lse[] = {CLV_CACHE_SEQ, CLV_BATCH, CLV_HEADS, CLV_UNNAMED};
     clv_attention_options each = *how;
     each.offset = cache->offset;
+    if (cache->parts > 1 && clv_valid(how->mask))
+        each.mask = mask_in_parts(graph, cache, how->mask);
     if (cache->parts > 1)
         q = repeat(graph, cache, q, of_q);
     const clv_value out = clv_attention(graph, q, kv, &each);

@@ -7,7 +7,8 @@
 typedef struct clv_cache {
     const clv_axis_rules *rules;
     int64_t heads, kv_heads; /* how attention splits heads */
-    int64_t parts, batch, positions;
+    int64_t parts, batch;
+    int64_t context, positions; /* of all parts, and of each */
     clv_value offset; /* [] or [B], or in each part [parts B]: of row 0 of the queries */
     clv_value rows;   /* [parts B,positions,...] */
 } clv_cache;
