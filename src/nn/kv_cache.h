@@ -9,8 +9,8 @@ typedef struct clv_cache {
     int64_t heads, kv_heads; /* how attention splits heads */
     int64_t parts, batch;
     int64_t context, positions; /* of all parts, and of each */
-    clv_value offset; /* [] or [B], or in each part [parts B]: of row 0 of the queries */
-    clv_value rows;   /* [parts B,positions,...] */
+    clv_value offset;           /* [] or [B], or in each part [parts B]: of row 0 of the queries */
+    clv_value rows;             /* [parts B,positions,...] */
 } clv_cache;
 
 /* Writes rows [B,S,...] at the offset into the state "cache". names: of its dimensions, [0] batch, [1] positions. */
