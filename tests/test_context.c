@@ -393,8 +393,10 @@ static void test_exchanges_by_price(void **state)
 
 enum { ROWS = 3, CACHED = 7, WIDTH = 24 };
 
-/* One layer's attention, latent or not, of rows that lie behind others in a cache, of which a mask hides some. */
-static void attend_masked(double *out, const char *mesh_text, const char *preset, bool latent)
+typedef enum attention_kind { MASKED, MASKED_LATENT, BIDIRECTIONAL, KINDS } attention_kind;
+
+/* One layer's attention of rows that lie behind others in a cache, of which a mask may hide some. */
+static void attend(double *out, const char *mesh_text, const char *preset, attention_kind kind)
 {
     clv_mesh mesh;
     clv_axis_rules rules;
@@ -412,7 +414,8 @@ static void attend_masked(double *out, const char *mesh_text, const char *preset
     const clv_init init = {CLV_INIT_NORMAL, 0.3};
     const clv_self_attention_options plain = {.heads = 6,
                                               .kv_heads = 2,
-                                              .mask = seen,
+                                              .bidirectional = kind == BIDIRECTIONAL,
+                                              .mask = kind == BIDIRECTIONAL ? CLV_NONE : seen,
                                               .context = CACHED,
                                               .offset = offset,
                                               .init = init,
@@ -429,8 +432,8 @@ static void attend_masked(double *out, const char *mesh_text, const char *preset
                                                      .init = init,
                                                      .output_init = init};
     clv_output(graph, "y",
-               latent ? clv_parallel_latent_attention(graph, rows, &rules, &of_latents)
-                      : clv_parallel_attention(graph, rows, &rules, &plain),
+               kind == MASKED_LATENT ? clv_parallel_latent_attention(graph, rows, &rules, &of_latents)
+                                     : clv_parallel_attention(graph, rows, &rules, &plain),
                NULL);
     must(clv_compile(&program, graph, NULL, &err), &err);
     must(clv_session_new(&session, &mesh, NULL, &err), &err);
@@ -446,20 +449,57 @@ static void attend_masked(double *out, const char *mesh_text, const char *preset
     clv_graph_free(graph);
 }
 
-/* A mask of a cache's positions hides the same ones of a part of it. */
-static void test_masked_caches(void **state)
+/* A mask of a cache's positions hides the same ones of a part of it; what fills the last part up is not seen. */
+static void test_caches(void **state)
 {
     static const char *const meshes[][2] = {
         {"context=2", "dp"}, {"context=3", "dp"}, {"context=2,model=3", "megatron"}, {"data=2,context=5", "dp"}};
     double want[2 * CACHED * WIDTH] = {0}, got[2 * CACHED * WIDTH] = {0};
-    for (int latent = 0; latent <= 1; latent++) {
-        attend_masked(want, "model=1", "megatron", latent);
+    for (int kind = 0; kind < KINDS; kind++) {
+        attend(want, "model=1", "megatron", (attention_kind)kind);
         for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
-            attend_masked(got, meshes[m][0], meshes[m][1], latent);
+            attend(got, meshes[m][0], meshes[m][1], (attention_kind)kind);
             for (int i = 0; i < 2 * CACHED * WIDTH; i++)
                 if (!(fabs(got[i] - want[i]) <= 1e-6))
-                    fail_msg("%s, latent %d: [%d] is %.9g, not %.9g", meshes[m][0], latent, i, got[i], want[i]);
+                    fail_msg("%s, kind %d: [%d] is %.9g, not %.9g", meshes[m][0], kind, i, got[i], want[i]);
         }
+    }
+}
+
+/* What attention to a cache cannot be is said, whatever was wrong before. */
+static void test_caches_that_are_refused(void **state)
+{
+    static const struct {
+        int64_t head_dim, mask_columns;
+        double dropout;
+        clv_status status;
+        const char *words;
+    } cases[] = {{1030, 0, 0, CLV_EINVAL, "1030 rotated dims"},
+                 {4, CACHED - 1, 0, CLV_ESHAPE, "the mask of a cache is u8[2,6]; [B,context] = [2,7] is needed"},
+                 {4, 0, 0.5, CLV_EUNSUPPORTED, "dropout of attention to a cache that is split over positions"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        clv_mesh mesh;
+        clv_axis_rules rules;
+        clv_graph *graph;
+        must(clv_mesh_parse(&mesh, "context=2", &err), &err);
+        must(clv_axis_rules_preset(&rules, "dp", &mesh, &err), &err);
+        must(clv_graph_new(&graph, &mesh, &err), &err);
+        const clv_value x = clv_input(graph, "x", CLV_F32, 3, (int64_t[]){2, ROWS, WIDTH}, NULL);
+        const int64_t columns[] = {2, cases[i].mask_columns};
+        clv_self_attention_options o = {.heads = 6,
+                                        .head_dim = cases[i].head_dim,
+                                        .rope.theta = 1e4,
+                                        .context = CACHED,
+                                        .offset = clv_input(graph, "offset", CLV_I32, 0, NULL, NULL),
+                                        .dropout = cases[i].dropout};
+        if (columns[1] > 0)
+            o.mask = clv_input(graph, "mask", CLV_U8, 2, columns, NULL);
+        clv_parallel_attention(graph, x, &rules, &o);
+        err = (clv_error){0};
+        const clv_status status = clv_graph_status(graph, &err);
+        if (status != cases[i].status || !strstr(err.message, cases[i].words))
+            fail_msg("case %zu: %d, %s", i, (int)status, err.message);
+        clv_graph_free(graph);
     }
 }
 
@@ -474,6 +514,7 @@ int main(void)
                                        cmocka_unit_test(test_no_ring_for_windows),
                                        cmocka_unit_test(test_exchanges_by_price),
                                        cmocka_unit_test(test_ranks_have_equal_work),
-                                       cmocka_unit_test(test_masked_caches)};
+                                       cmocka_unit_test(test_caches),
+                                       cmocka_unit_test(test_caches_that_are_refused)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -145,7 +145,8 @@ typedef struct clv_self_attention_options {
     bool bias;                  /**< adds "q.bias" and "kv.bias" */
     bool output_bias;           /**< adds "o.bias" */
     clv_value mask;             /**< u8 [B,S], with context [B,context]; 1 = attend; CLV_NONE: attend to all */
-    int64_t context;            /**< > 0: keeps keys and values in a KV cache, state "cache" [B,context,2,K,D] */
+    int64_t context;            /**< > 0: keeps keys and values in a KV cache, state "cache" [B,context,2,K,D]; with
+                                     its positions over P ranks [P B,ceil(context / P),2,K,D] */
     clv_value offset;           /**< with context: i32 [] or [B], position of the first row of x; else CLV_NONE */
     clv_init init, output_init; /**< initial q and kv weights, and o weights */
     double dropout;             /**< dropout probability of attention weights (clv_attention_options); 0: none */

@@ -57,6 +57,8 @@ typedef struct stage_line {
 
 typedef struct split {
     int layers[CLV_MAX_VIRTUAL_STAGES]; /* of each run */
+    int fullest;                        /* stage, once tried */
+    double most_bytes;                  /* that it needs */
 } split;
 
 typedef struct stage_fit {
@@ -117,18 +119,22 @@ static clv_status try_split(stage_fit *f, const split *at, clv_error *err)
     f->rules->n_stage_layers = f->runs;
     memcpy(f->rules->stage_layers, at->layers, (size_t)f->runs * sizeof *at->layers);
     CLV_TRY(f->attempt(&bytes, f->arg, f->rules, err));
-    f->tried[f->n_tried++] = *at;
+    f->tried[f->n_tried] = *at;
+    for (int s = 0, *most = &f->tried[f->n_tried].fullest; s < f->stages; s++)
+        *most = s == 0 || bytes.of[s] > bytes.of[*most] ? s : *most;
+    f->tried[f->n_tried].most_bytes = bytes.of[f->tried[f->n_tried].fullest];
+    f->n_tried++;
     if (learn(f, at, &bytes) && (f->best < 0 || longest(f, at) < longest(f, &f->tried[f->best])))
         f->best = f->n_tried - 1;
     return CLV_OK;
 }
 
-static bool was_tried(const stage_fit *f, const split *at)
+static const split *find_tried(const stage_fit *f, const split *at)
 {
     for (int i = 0; i < f->n_tried; i++)
         if (memcmp(f->tried[i].layers, at->layers, (size_t)f->runs * sizeof *at->layers) == 0)
-            return true;
-    return false;
+            return &f->tried[i];
+    return NULL;
 }
 
 /* A split that the lines have room for; while none fits also one with a little more on all but the fullest stage.
@@ -148,9 +154,30 @@ static bool propose(split *out, const stage_fit *f)
             most[s] = (int64_t)(line->layers + floor((f->limit - line->bytes) / line->of_layer));
             most[s] += s == fullest ? 0 : more;
         }
-        if (clv_nn_balance_within(out->layers, f->runs, f->layers, f->head, f->stages, most) && !was_tried(f, out))
-            return f->best < 0 || longest(f, out) < longest(f, &f->tried[f->best]);
+        while (clv_nn_balance_within(out->layers, f->runs, f->layers, f->head, f->stages, most)) {
+            const split *tried = find_tried(f, out);
+            if (!tried)
+                return f->best < 0 || longest(f, out) < longest(f, &f->tried[f->best]);
+            most[tried->fullest] = (int64_t)layers_of(f, tried, tried->fullest) - 1;
+        }
     }
+    return false;
+}
+
+/* A split like the one that needs the least so far, but for a layer that is on another run; false: all were tried. */
+static bool propose_beside(split *out, const stage_fit *f)
+{
+    const split *least = &f->tried[0];
+    for (int i = 1; i < f->n_tried; i++)
+        least = f->tried[i].most_bytes < least->most_bytes ? &f->tried[i] : least;
+    for (int from = 0; least->most_bytes <= hopeless * f->limit && from < f->runs; from++)
+        for (int to = f->runs - 1; to >= 0; to--) {
+            *out = *least;
+            out->layers[from]--;
+            out->layers[to]++;
+            if (out->layers[from] > 0 && !find_tried(f, out))
+                return true;
+        }
     return false;
 }
 
@@ -158,7 +185,8 @@ static clv_status find_split(stage_fit *f, const split *first, clv_error *err)
 {
     split next;
     CLV_TRY(try_split(f, first, err));
-    while (f->best != 0 && f->n_tried <= MOST_ATTEMPTS && propose(&next, f))
+    while (f->best != 0 && f->n_tried < MOST_ATTEMPTS &&
+           (propose(&next, f) || (f->best < 0 && propose_beside(&next, f))))
         CLV_TRY(try_split(f, &next, err));
     const int chosen = f->best < 0 ? 0 : f->best;
     return chosen == f->n_tried - 1 ? CLV_OK : try_split(f, &f->tried[chosen], err);

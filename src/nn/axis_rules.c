@@ -326,10 +326,13 @@ static clv_status fail_unfit(const char *name, const clv_mesh *mesh, clv_error *
     clv_text_finish(&list);
     clv_mesh_print(text, sizeof text, mesh);
     clv_mesh_names(axes, sizeof axes, mesh);
-    return clv_fail(
-        err, CLV_EAXIS, "%s%s%s not fit the mesh '%s' (axes %s); %s%s", name ? "the rules '" : "",
-        name ? name : "the default rules", name ? "' do" : " do", text, axes,
-        any ? "presets that fit: " : "no preset fits: write a rules file, or use the axis names of presets: ", fitting);
+    return clv_fail(err, CLV_EAXIS, "%s%s%s not fit the mesh '%s' (axes %s); %s%s", name ? "the rules '" : "",
+                    name ? name : "the default rules", name ? "' do" : " do", text, axes,
+                    any ? "presets that fit: "
+                    : fits(&default_preset, mesh)
+                        ? "no preset fits: leave the rules out, or use the axis names of presets: "
+                        : "no preset fits: write a rules file, or use the axis names of presets: ",
+                    fitting);
 }
 
 static clv_status find_preset(const preset **out, const char *name, clv_error *err)

@@ -53,6 +53,8 @@ static clv_value fold_parts(clv_graph *graph, clv_value x, const clv_layout *lay
 static clv_value repeat(clv_graph *graph, const clv_cache *cache, clv_value x, const clv_logical_axis *names)
 {
     const clv_type type = clv_graph_type(graph, x);
+    if (!clv_graph_ok(graph) || !clv_valid(x))
+        return CLV_NONE;
     clv_logical_axis of[CLV_MAX_RANK] = {CLV_CACHE_SEQ, CLV_BATCH};
     int64_t shape[CLV_MAX_RANK] = {1};
     memcpy(of + 3, names + 2, (size_t)(type.rank - 2) * sizeof *of);
@@ -80,10 +82,14 @@ clv_cache clv_nn_write_cache(clv_graph *graph, clv_value rows, const clv_logical
                              int64_t context, const clv_axis_rules *rules, int64_t heads, int64_t kv_heads)
 {
     const clv_type type = clv_graph_type(graph, rows);
+    if (!clv_graph_ok(graph) || !clv_valid(rows))
+        return (clv_cache){
+            .rules = rules, .parts = 1, .batch = 1, .positions = 1, .offset = CLV_NONE, .rows = CLV_NONE};
     const clv_layout by_name = clv_named_layout(graph, rules, type.rank, names);
     const int64_t parts = clv_layout_block_count(&by_name, 1);
-    clv_cache cache = {rules,  heads,   kv_heads, parts, type.shape[0], context, (context + parts - 1) / parts,
-                       offset, CLV_NONE};
+    clv_cache cache = {
+        rules,  heads,   kv_heads, parts, type.shape[0], context, context / parts + (context % parts != 0),
+        offset, CLV_NONE};
     const clv_layout layout = clv_nn_cache_layout(graph, &cache, type.rank, names);
     int64_t shape[CLV_MAX_RANK];
     memcpy(shape, type.shape, sizeof shape);
@@ -159,9 +165,15 @@ clv_value clv_nn_attend_to_cache(clv_graph *graph, const clv_cache *cache, clv_v
     static const clv_logical_axis of_out[] = {CLV_CACHE_SEQ, CLV_BATCH, CLV_UNNAMED, CLV_HEADS, CLV_UNNAMED};
     static const clv_logical_axis of_lse[] = {CLV_CACHE_SEQ, CLV_BATCH, CLV_HEADS, CLV_UNNAMED};
     clv_attention_options each = *how;
+    if (cache->parts > 1 && how->dropout > 0)
+        return clv_graph_fail(
+            graph, CLV_EUNSUPPORTED,
+            "dropout of attention to a cache that is split over positions; valid: 0, or a whole cache");
     each.offset = cache->offset;
-    if (cache->parts > 1 && clv_valid(how->mask))
-        each.mask = mask_in_parts(graph, cache, how->mask);
+    if (cache->parts > 1 && !clv_valid(each.mask) && !how->causal && cache->parts * cache->positions > cache->context)
+        each.mask = clv_fill(graph, CLV_U8, 2, (int64_t[]){cache->batch, cache->context}, 1);
+    if (cache->parts > 1 && clv_valid(each.mask))
+        each.mask = mask_in_parts(graph, cache, each.mask);
     if (cache->parts > 1)
         q = repeat(graph, cache, q, of_q);
     const clv_value out = clv_attention(graph, q, kv, &each);

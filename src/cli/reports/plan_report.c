@@ -268,7 +268,6 @@ static void name_part_of_block(clv_prediction_parts *parts, clv_plan_block block
 
 /* ---- all of it ---- */
 
-/* --memory-limit, else the profile's memory where one was named: the default profile describes no machine. */
 bool clv_plan_print_stages(char *out, size_t size, const clv_plan_estimate *e, const char *separator)
 {
     size_t used = 0;
@@ -277,6 +276,7 @@ bool clv_plan_print_stages(char *out, size_t size, const clv_plan_estimate *e, c
     return e->runs > 0;
 }
 
+/* --memory-limit, else the profile's memory where one was named: the default profile describes no machine. */
 static clv_memory_limit find_limit(const clv_plan_report *r, int64_t memory_limit)
 {
     if (memory_limit > 0)
@@ -301,6 +301,8 @@ static clv_status read_pipeline(clv_plan_report *r, clv_error *err)
     p->stages = stages;
     p->can_run = p->compiled = true;
     p->virtual_stages = runs > 1 ? runs : 1;
+    p->runs = o->mesh.axis_rules.n_stage_layers; /* where they are stated */
+    memcpy(p->run_layers, o->mesh.axis_rules.stage_layers, sizeof p->run_layers);
     p->microbatches = o->plan.accumulate > 1 ? o->plan.accumulate : 1;
     p->bubble = r->parts.waits;
     p->predicted = r->predicted;

@@ -187,7 +187,7 @@ static bool is_uneven(const clv_plan_estimate *e)
         least = e->run_layers[i] < least ? e->run_layers[i] : least;
         most = e->run_layers[i] > most ? e->run_layers[i] : most;
     }
-    return most > least + 1 && e->runs <= MOST_STAGES;
+    return most - least > 1 && e->runs <= MOST_STAGES; /* of no runs it is less than 0 */
 }
 
 /* Stages that run, or what is not compiled; --software has its own line. */
