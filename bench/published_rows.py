@@ -4,6 +4,11 @@ A task: name, config, mesh, rules, batch, accumulate, seq, dtype, recompute, har
 it), more (options), devices, and what was measured: tokens_per_s (a device), memory_gib (None: not published).
 """
 
+import json
+import pathlib
+
+PROFILES = pathlib.Path(__file__).resolve().parent.parent / 'data' / 'profiles'
+
 
 class NotPlanned(Exception):
     """The planner has no way to express the row."""
@@ -236,19 +241,33 @@ def has_attention_graph(row):
 
 def dispatches_copies(row):
     """Megatron's dispatcher alltoall, where a recipe names no other (moe_flex_dispatcher_backend of Megatron-Bridge
-    v0.2.0, of 25.09 and 25.11, to v0.3.1): GPT-OSS, which has HybridEP in some of 26.04 and 26.04.01, too; B200, and
-    Qwen3 on H100, at first; Qwen3 235B on B200."""
+    v0.2.0, of 25.09 and 25.11, to v0.4.2): GPT-OSS but for B200 in 26.04, and B300 from then on; B200, and Qwen3 on
+    H100, at first; Qwen3 235B on B200 and H100, and on B300 until 26.04."""
     name, machine, release = row['model']['name'], row['hardware']['name'], release_of(row)
-    is_first, b200 = release < '26', profile_is(row['hardware'], 'B200')
-    return release < '26.06' and (name == 'GPT OSS 120B' or is_first and (b200 or 'H100' in machine and 'Qwen3' in name)
-                                  or b200 and name == 'Qwen3_235B_a22B')
+    b200, b300, h100 = (profile_is(row['hardware'], 'B200'), profile_is(row['hardware'], 'B300'), 'H100' in machine)
+    if name == 'GPT OSS 120B':
+        return release < ('26.04' if b300 else '26.06') and not (b200 and release == '26.04')
+    if name == 'Qwen3_235B_a22B':
+        return release < ('26.04.01' if b300 else '26.06') and (b200 or b300 or h100)
+    return release < '26' and (b200 or h100 and 'Qwen3' in name)
+
+
+# Bytes of GPT-OSS's biases and clamps where HybridEP gives probabilities in f32, counted as expert_bias_bytes of the
+# profiles is, which has those of alltoall.
+HYBRID_BIAS_BYTES = {'forward': 44, 'recomputed': 16, 'backward': 56}
 
 
 def changes(row, software):
     """Figures that a recipe of experts changes in the profile."""
-    graphed = software in GRAPHED and has_attention_graph(row)
-    return {**({'dispatch': 'copies'} if dispatches_copies(row) else {}),
-            **({'attention_start_s': GRAPH_START_S} if graphed else {})}
+    graphed, copies = software in GRAPHED and has_attention_graph(row), dispatches_copies(row)
+    changed = {'dispatch': 'copies'} if copies else {}
+    if graphed:
+        changed['attention_start_s'] = GRAPH_START_S
+    is_bf16_gpt_oss = software == 'megatron-moe-bf16' and row['model']['name'] == 'GPT OSS 120B'
+    if is_bf16_gpt_oss and release_of(row) < '26.06' and not copies:
+        all_of = json.loads((PROFILES / f"{hardware_of(row['hardware']['name'])}.json").read_text())['software']
+        changed['software'] = {**all_of, software: {**all_of[software], 'expert_bias_bytes': HYBRID_BIAS_BYTES}}
+    return changed
 
 
 def common(row):

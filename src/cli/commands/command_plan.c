@@ -96,10 +96,10 @@ static void add_prediction(clv_table *t, const clv_plan_report *r)
     }
 }
 
-static void add_estimate(clv_table *t, const clv_plan_estimate *e)
+static void add_estimate(clv_table *t, const clv_plan_report *r, const clv_plan_estimate *e)
 {
     char layers[4 * CLV_MAX_VIRTUAL_STAGES];
-    clv_table_begin_object(t, e->compiled ? "pipeline" : e->can_run ? "estimated" : "planned_not_run");
+    clv_table_begin_object(t, e->compiled ? "pipeline" : clv_plan_is_estimated(r, e) ? "estimated" : "planned_not_run");
     if (e->compiled)
         clv_table_bool(t, "extrapolated", e->extrapolated);
     if (e->experts) {
@@ -161,7 +161,7 @@ static clv_table *make_table(const plan_args *a, const clv_plan_report *r, bool 
     }
     clv_plan_summary_add(t, r);
     if (r->estimate || r->pipeline.stages > 0)
-        add_estimate(t, r->estimate ? r->estimate : &r->pipeline);
+        add_estimate(t, r, r->estimate ? r->estimate : &r->pipeline);
     add_bytes_and_ranks(t, r->program, &r->option->mesh.mesh);
     clv_plan_memory_add(t, r);
     clv_plan_memory_fit_add(t, r);
@@ -316,6 +316,8 @@ static clv_status estimate(clv_invocation *run, plan_args *a, clv_error *err)
     CLV_TRY(clv_plan_option_resolve(o, err));
     clv_status status = clv_mesh_option_parse(&o->mesh.mesh, o->mesh.text ? o->mesh.text : "model=1", err);
     o->plan.mesh = &o->mesh.mesh;
+    if (status == CLV_OK)
+        status = clv_plan_option_set_hosts(o, err);
     if (status == CLV_OK)
         status = clv_plan_estimate_step(&found, &how, err);
     if (status == CLV_OK) {

@@ -117,8 +117,7 @@ static clv_status compile_program(clv_program **out, clv_plan_option *o, clv_err
     return status;
 }
 
-/* The hosts of --inventory, else those that the mesh was saved with. */
-static clv_status set_hosts(clv_plan_option *o, clv_error *err)
+clv_status clv_plan_option_set_hosts(clv_plan_option *o, clv_error *err)
 {
     const bool saved = !o->hosts && o->mesh.saved.hosts && o->mesh.text == o->mesh.file_mesh;
     clv_machine *profile = o->machine;
@@ -143,7 +142,7 @@ static clv_status read_target(clv_plan_option *o, clv_error *err)
     apply_file(o);
     o->mesh.workload = plan;
     CLV_TRY(clv_mesh_option_read_mesh(&o->mesh, err));
-    CLV_TRY(set_hosts(o, err)); /* before rules are found for them */
+    CLV_TRY(clv_plan_option_set_hosts(o, err)); /* before rules are found for them */
     CLV_TRY(clv_mesh_option_resolve(&o->mesh, err));
     plan->mesh = &o->mesh.mesh;
     plan->rules = o->mesh.rules || o->mesh.stages || o->mesh.virtual_stages ? &o->mesh.axis_rules : NULL;

@@ -75,6 +75,8 @@ const char *clv_options_of_program(const char *path, const char **what);
 clv_status clv_plan_option_import(clv_plan_option *option, clv_error *err);
 /* Fills option->plan from the other fields, but for mesh and rules. */
 clv_status clv_plan_option_resolve(clv_plan_option *option, clv_error *err);
+/* Gives the machine the hosts of --inventory, else those that the mesh was saved with; the mesh is read. */
+clv_status clv_plan_option_set_hosts(clv_plan_option *option, clv_error *err);
 /* The same with mesh and rules, and compiles it. */
 clv_status clv_plan_option_compile(clv_program **out, clv_plan_option *option, clv_error *err);
 /* Its graph as StableHLO text, freed by the caller. */

@@ -268,6 +268,11 @@ static void name_part_of_block(clv_prediction_parts *parts, clv_plan_block block
 
 /* ---- all of it ---- */
 
+bool clv_plan_is_estimated(const clv_plan_report *r, const clv_plan_estimate *e)
+{
+    return e->can_run || r->machine.software[0];
+}
+
 bool clv_plan_print_stages(char *out, size_t size, const clv_plan_estimate *e, const char *separator)
 {
     size_t used = 0;

@@ -45,6 +45,8 @@ typedef struct clv_plan_report {
                                                      closest; of a plan that fits what is faster */
 } clv_plan_report;
 
+/* Whether something runs what is not compiled: this library, or the software that is named. */
+bool clv_plan_is_estimated(const clv_plan_report *report, const clv_plan_estimate *e);
 /* Prints the layers of each run of all stages, "9, 9, 8, 6"; false where they are not known. */
 bool clv_plan_print_stages(char *out, size_t size, const clv_plan_estimate *e, const char *separator);
 

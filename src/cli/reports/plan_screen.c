@@ -195,9 +195,8 @@ static void put_estimate(screen *s, const clv_plan_report *r)
 {
     const clv_plan_estimate *e = r->estimate ? r->estimate : &r->pipeline;
     char layers[5 * MOST_STAGES] = "";
-    const bool estimated = e->can_run || r->machine.software[0];
     const bool uneven = is_uneven(e) && clv_plan_print_stages(layers, sizeof layers, e, ", ");
-    put(s, "%s", e->compiled ? "pipeline" : estimated ? "estimated" : "planned, not run");
+    put(s, "%s", e->compiled ? "pipeline" : clv_plan_is_estimated(r, e) ? "estimated" : "planned, not run");
     if (e->stages > 1 && !e->schedule) /* they take turns */
         put(s, ": %lld stages", (long long)e->stages);
     else if (e->stages > 1)

@@ -389,7 +389,7 @@ static clv_status compile_part(clv_program **out, compilation *c, clv_error *err
         o.model && !generates(&o) && c->part.layers == 0 && clv_axis_rules_stage_axis(o.rules) >= 0;
     clv_status status = fits_stages ? clv_plan_fit_stages(&fitted, &o, compile_by_rules, c, err)
                                     : compile_by_rules(&bytes, c, o.rules, err);
-    if (status == CLV_OK && !c->is_priced)
+    if (status == CLV_OK && c->part.layers == 0) /* not of a part */
         status = clv_program_check_expert_capacity(c->program, o.compile.expert_rank_capacity_factor, err);
     if (status == CLV_OK)
         *out = c->program;

@@ -87,10 +87,12 @@ clv_status clv_search_fail_unfit(clv_plan_search *s, clv_error *err)
     const int64_t devices = s->base.mesh ? 0 : find_enough_devices(s);
     if (devices > 0)
         snprintf(enough, sizeof enough, "; %lld devices would do", (long long)devices);
+    else if (l->at.stages > 1) /* the search has them by time */
+        snprintf(enough, sizeof enough, "; plan without --search gives stages layers by memory, too");
     return clv_fail(
         err, CLV_ELIMIT,
         "nothing fits %s a rank on %lld device%s; the least is %s: %s, %s, recompute %s, %lld microbatch%s%s", limit,
-        (long long)s->space.devices, s->space.devices == 1 ? "" : "s", needs, mesh, l->at.rules.name,
-        clv_recompute_name(s->variants[least->variant].recompute), (long long)least->accumulate,
-        least->accumulate == 1 ? "" : "es", enough);
+        (long long)s->space.devices, s->space.devices == 1 ? "" : "s", needs, mesh,
+        l->at.rules.name[0] ? l->at.rules.name : "no rules", clv_recompute_name(s->variants[least->variant].recompute),
+        (long long)least->accumulate, least->accumulate == 1 ? "" : "es", enough);
 }
