@@ -260,7 +260,7 @@ llm-foundry's table of the A100 of 40 GB, whose figures are those of 80 GB, ever
 """
 KNOWN = """Rows that are far off, and what is known of them:
 
-- GPT-OSS is too fast on Blackwell, 1.02 to 1.22 where the host starts kernels, and 1.38 on GB300 in 26.08, in fp8, as
+- GPT-OSS is too fast on Blackwell, 1.02 to 1.23 where the host starts kernels, and 1.38 on GB300 in 26.08, in fp8, as
   one CUDA graph. Counted are biases, clamps and sorts, at the rate that such kernels reach. Of 26.06.01 the page says
   that a kernel of its experts made it 1.6 times slower (NVIDIA/cudnn-frontend issue 256: the gradient of the gate with
   that of its bias), which is mended in 26.08. Windowed attention is no cause: what cuDNN's benchmark of it has
