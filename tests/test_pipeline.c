@@ -427,6 +427,24 @@ static bool next_split(int *layers, int n)
     return false;
 }
 
+/* What auto compiles is the fastest that fits of schedules whose stages are fitted one by one. */
+static void expect_best_schedule(const clv_plan_options *options)
+{
+    static const clv_plan_schedule schedules[] = {CLV_SCHEDULE_1F1B, CLV_SCHEDULE_ZERO_BUBBLE, CLV_SCHEDULE_GPIPE};
+    clv_plan_options o = *options;
+    const double limit = (double)o.compile.memory_limit;
+    double fastest = INFINITY, seconds;
+    for (size_t s = 0; s < sizeof schedules / sizeof *schedules; s++) {
+        o.compile.schedule = schedules[s];
+        if (measure_step(&o, &seconds) <= limit)
+            fastest = fmin(fastest, seconds);
+    }
+    o.compile.schedule = CLV_SCHEDULE_AUTO;
+    const double needed = measure_step(&o, &seconds);
+    if (isfinite(fastest) && !(needed <= limit && seconds == fastest))
+        fail_msg("limit %.0f: auto needs %.0f and %g s, the best schedule takes %g s", limit, needed, seconds, fastest);
+}
+
 /* Where the stages of one split need less memory than those by time, stages within that limit are found; of one run
  * each under every limit that a split keeps, and little slower than the fastest of these splits. */
 static void expect_within_memory(const char *mesh_text, int runs, int layers, int hidden, int vocab)
@@ -468,6 +486,8 @@ static void expect_within_memory(const char *mesh_text, int runs, int layers, in
             fail_msg("%s, limit %.0f: needs %.0f and %g s; a split that fits takes %g s", mesh_text, bytes[i], needed,
                      took, fastest);
         moved += needed < without;
+        if (i % 4 == 0)
+            expect_best_schedule(&o);
     }
     assert_true(moved > 0);
 }

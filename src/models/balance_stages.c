@@ -58,7 +58,7 @@ typedef struct stage_line {
 typedef struct split {
     int layers[CLV_MAX_VIRTUAL_STAGES]; /* of each run */
     int fullest;                        /* stage, once tried */
-    double most_bytes;                  /* that it needs */
+    double most_bytes, seconds;         /* that it needs */
 } split;
 
 typedef struct stage_fit {
@@ -66,6 +66,7 @@ typedef struct stage_fit {
     int64_t layers;
     double limit, head;
     clv_axis_rules *rules;
+    clv_plan_schedule schedule;
     clv_try_stages *attempt;
     void *arg;
     stage_line line[CLV_MAX_STAGES];
@@ -73,12 +74,16 @@ typedef struct stage_fit {
     split tried[MOST_ATTEMPTS + 2]; /* with the first, and the chosen one again */
 } stage_fit;
 
-clv_status clv_stage_bytes_read(clv_stage_bytes *out, const clv_program *program, clv_error *err)
+clv_status clv_stage_needs_read(clv_stage_needs *out, const clv_program *program, const clv_machine *machine,
+                                clv_error *err)
 {
+    clv_prediction predicted = {.size = sizeof predicted};
+    CLV_TRY(clv_program_predict(program, machine, &predicted, err));
+    out->seconds = predicted.seconds;
     for (int s = 0; s < clv_program_stage_count(program); s++) {
         clv_memory memory = {.size = sizeof memory};
         CLV_TRY(clv_program_stage_memory(&memory, program, s, err));
-        out->of[s] = (double)memory.total;
+        out->bytes[s] = (double)memory.total;
     }
     return CLV_OK;
 }
@@ -98,16 +103,16 @@ static double longest(const stage_fit *f, const split *at)
 }
 
 /* Notes what a split needs; returns whether it fits. */
-static bool learn(stage_fit *f, const split *at, const clv_stage_bytes *bytes)
+static bool learn(stage_fit *f, const split *at, const clv_stage_needs *needs)
 {
     bool fits = true;
     for (int s = 0; s < f->stages; s++) {
         stage_line *line = &f->line[s];
-        const double layers = layers_of(f, at, s), slope = (bytes->of[s] - line->bytes) / (layers - line->layers);
-        line->of_layer = f->n_tried > 1 && isfinite(slope) && slope > 0 ? slope : bytes->of[s] / layers;
+        const double layers = layers_of(f, at, s), slope = (needs->bytes[s] - line->bytes) / (layers - line->layers);
+        line->of_layer = f->n_tried > 1 && isfinite(slope) && slope > 0 ? slope : needs->bytes[s] / layers;
         line->layers = layers;
-        line->bytes = bytes->of[s];
-        fits &= bytes->of[s] <= f->limit;
+        line->bytes = needs->bytes[s];
+        fits &= needs->bytes[s] <= f->limit;
     }
     return fits;
 }
@@ -115,16 +120,17 @@ static bool learn(stage_fit *f, const split *at, const clv_stage_bytes *bytes)
 /* Compiles the step by a split, and keeps the best that fits. */
 static clv_status try_split(stage_fit *f, const split *at, clv_error *err)
 {
-    clv_stage_bytes bytes = {0};
+    clv_stage_needs needs = {0};
     f->rules->n_stage_layers = f->runs;
     memcpy(f->rules->stage_layers, at->layers, (size_t)f->runs * sizeof *at->layers);
-    CLV_TRY(f->attempt(&bytes, f->arg, f->rules, err));
+    CLV_TRY(f->attempt(&needs, f->arg, f->rules, f->schedule, err));
     f->tried[f->n_tried] = *at;
     for (int s = 0, *most = &f->tried[f->n_tried].fullest; s < f->stages; s++)
-        *most = s == 0 || bytes.of[s] > bytes.of[*most] ? s : *most;
-    f->tried[f->n_tried].most_bytes = bytes.of[f->tried[f->n_tried].fullest];
+        *most = s == 0 || needs.bytes[s] > needs.bytes[*most] ? s : *most;
+    f->tried[f->n_tried].most_bytes = needs.bytes[f->tried[f->n_tried].fullest];
+    f->tried[f->n_tried].seconds = needs.seconds;
     f->n_tried++;
-    if (learn(f, at, &bytes) && (f->best < 0 || longest(f, at) < longest(f, &f->tried[f->best])))
+    if (learn(f, at, &needs) && (f->best < 0 || longest(f, at) < longest(f, &f->tried[f->best])))
         f->best = f->n_tried - 1;
     return CLV_OK;
 }
@@ -181,36 +187,65 @@ static bool propose_beside(split *out, const stage_fit *f)
     return false;
 }
 
-static clv_status find_split(stage_fit *f, const split *first, clv_error *err)
+/* Returns the split that is left, as it was tried. */
+static clv_status find_split(split *left, stage_fit *f, const split *first, clv_error *err)
 {
     split next;
+    f->n_tried = 0;
+    f->best = -1;
     CLV_TRY(try_split(f, first, err));
     while (f->best != 0 && f->n_tried < MOST_ATTEMPTS &&
            (propose(&next, f) || (f->best < 0 && propose_beside(&next, f))))
         CLV_TRY(try_split(f, &next, err));
     const int chosen = f->best < 0 ? 0 : f->best;
-    return chosen == f->n_tried - 1 ? CLV_OK : try_split(f, &f->tried[chosen], err);
+    *left = f->tried[chosen];
+    return chosen == f->n_tried - 1 ? CLV_OK : try_split(f, left, err);
+}
+
+static bool is_better(const split *a, const split *b, double limit)
+{
+    const bool fits = a->most_bytes <= limit, other = b->most_bytes <= limit;
+    return fits != other ? fits : fits ? a->seconds < b->seconds : a->most_bytes < b->most_bytes;
+}
+
+/* CLV_SCHEDULE_AUTO. */
+static clv_status find_split_and_schedule(stage_fit *f, const split *first, clv_error *err)
+{
+    split best = {0}, left;
+    int at = 0;
+    for (int i = 0; i < CLV_SCHEDULES_OF_AUTO; i++) {
+        f->schedule = clv_schedules_of_auto[i];
+        CLV_TRY(find_split(&left, f, first, err));
+        if (i > 0 && !is_better(&left, &best, f->limit))
+            continue;
+        best = left;
+        at = i;
+    }
+    f->schedule = clv_schedules_of_auto[at];
+    f->n_tried = 0;
+    return at == CLV_SCHEDULES_OF_AUTO - 1 ? CLV_OK : try_split(f, &best, err);
 }
 
 clv_status clv_model_fit_stages(clv_axis_rules *out, const clv_model *model, clv_try_stages *attempt, void *arg,
                                 clv_error *err)
 {
-    split first = {0};
+    split first = {0}, left;
     int runs = 0;
-    clv_stage_bytes bytes;
+    clv_stage_needs needs;
     *out = model->rules;
     CLV_TRY(clv_nn_stage_layers(first.layers, &runs, out, &model->mesh, model->config.layers, err));
     const int stages = runs > 0 ? (int)model->mesh.axis[clv_axis_rules_stage_axis(out)].size : 1;
     if (stages == 1 || stages > CLV_MAX_STAGES || out->n_stage_layers > 0)
-        return attempt(&bytes, arg, out, err);
+        return attempt(&needs, arg, out, model->compile.schedule, err);
     stage_fit f = {.stages = stages,
                    .runs = runs,
                    .layers = model->config.layers,
                    .limit = clv_compile_memory_limit(&model->compile, &model->mesh),
                    .head = out->head_layers,
                    .rules = out,
+                   .schedule = model->compile.schedule,
                    .attempt = attempt,
-                   .arg = arg,
-                   .best = -1};
-    return find_split(&f, &first, err);
+                   .arg = arg};
+    return f.schedule == CLV_SCHEDULE_AUTO ? find_split_and_schedule(&f, &first, err)
+                                           : find_split(&left, &f, &first, err);
 }

@@ -42,20 +42,23 @@ void clv_model_truncate(clv_model *model, int64_t layers, int64_t vocab);
 /* Predicts the time of its head in layers, for rules with an axis of stages whose layers are not stated. */
 void clv_model_balance_stages(clv_model *model);
 
-/* Bytes of a rank of each stage of a training step. */
-typedef struct clv_stage_bytes {
-    double of[CLV_MAX_STAGES];
-} clv_stage_bytes;
-/* Compiles the step by such rules, and writes what it needs. */
-typedef clv_status clv_try_stages(clv_stage_bytes *out, void *arg, const clv_axis_rules *rules, clv_error *err);
+/* What a training step needs: bytes of a rank of each stage, and seconds. */
+typedef struct clv_stage_needs {
+    double bytes[CLV_MAX_STAGES], seconds;
+} clv_stage_needs;
+/* Compiles the step by such rules and schedule, and writes what it needs. */
+typedef clv_status clv_try_stages(clv_stage_needs *out, void *arg, const clv_axis_rules *rules,
+                                  clv_plan_schedule schedule, clv_error *err);
 
-/* Calls attempt(arg) with the model's rules. Where they leave the layers of stages open, and a stage needs more than a
- * rank has, it is called again with others: of splits that fit the one whose longest stage is the shortest counts, or
- * the first one if none is found. The last call is with the rules that are left in *out. */
+/* Calls attempt(arg) with the model's rules and schedule. Where the rules leave the layers of stages open, and a stage
+ * needs more than its memory, it is called again with others: of splits that fit the one whose longest stage is the
+ * shortest, or the first one if none is found; and with CLV_SCHEDULE_AUTO so for each schedule, of which the fastest
+ * that fits is taken. The last call is with the rules that are left in *out. */
 clv_status clv_model_fit_stages(clv_axis_rules *out, const clv_model *model, clv_try_stages *attempt, void *arg,
                                 clv_error *err);
 /* What a compiled step needs. */
-clv_status clv_stage_bytes_read(clv_stage_bytes *out, const clv_program *program, clv_error *err);
+clv_status clv_stage_needs_read(clv_stage_needs *out, const clv_program *program, const clv_machine *machine,
+                                clv_error *err);
 
 /* The mask token: config.json's, else the tokenizer's [MASK]. @return CLV_EUNSUPPORTED without one */
 clv_status clv_model_mask_token(int64_t *out, const clv_model *model, clv_error *err);

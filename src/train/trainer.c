@@ -12,12 +12,14 @@ typedef struct compilation {
     const clv_update_options *update;
 } compilation;
 
-static clv_status compile_by_rules(clv_stage_bytes *bytes, void *arg, const clv_axis_rules *rules, clv_error *err)
+static clv_status compile_by_rules(clv_stage_needs *needs, void *arg, const clv_axis_rules *rules,
+                                   clv_plan_schedule schedule, clv_error *err)
 {
     const compilation *c = arg;
     clv_trainer *t = c->trainer;
     clv_graph *graph;
     t->own.rules = *rules;
+    t->own.compile.schedule = schedule;
     clv_program_free(t->program);
     t->program = NULL;
     CLV_TRY(clv_graph_new(&graph, &t->model->mesh, err));
@@ -28,7 +30,7 @@ static clv_status compile_by_rules(clv_stage_bytes *bytes, void *arg, const clv_
     clv_model_train_step(graph, t->model, &shape, c->update);
     clv_status status = clv_model_compile(&t->program, t->model, graph, err);
     clv_graph_free(graph);
-    return status == CLV_OK ? clv_stage_bytes_read(bytes, t->program, err) : status;
+    return status == CLV_OK ? clv_stage_needs_read(needs, t->program, t->model->compile.machine, err) : status;
 }
 
 static clv_status compile(clv_trainer *t, const clv_trainer_options *o, clv_error *err)

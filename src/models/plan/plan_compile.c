@@ -257,16 +257,17 @@ static clv_status open_model(clv_model **out, const clv_plan_options *o, clv_err
 {
     clv_quant quant = o->quant;
     CLV_TRY(choose_quant(&quant, o, err));
-    const clv_model_options options = {
-        .size = sizeof options,
-        .mesh = o->mesh,
-        .rules = o->rules,
-        .dtype = o->dtype,
-        .compile = {.machine = o->compile.machine, .memory_limit = o->compile.memory_limit},
-        .config_only = 1,
-        .lora = o->lora,
-        .f32_gradients = o->f32_gradients,
-        .quant = quant};
+    const clv_model_options options = {.size = sizeof options,
+                                       .mesh = o->mesh,
+                                       .rules = o->rules,
+                                       .dtype = o->dtype,
+                                       .compile = {.machine = o->compile.machine,
+                                                   .memory_limit = o->compile.memory_limit,
+                                                   .schedule = o->compile.schedule},
+                                       .config_only = 1,
+                                       .lora = o->lora,
+                                       .f32_gradients = o->f32_gradients,
+                                       .quant = quant};
     return clv_model_open(out, o->model, &options, err);
 }
 
@@ -359,19 +360,21 @@ typedef struct compilation {
     clv_program *program;
 } compilation;
 
-static clv_status compile_by_rules(clv_stage_bytes *bytes, void *arg, const clv_axis_rules *rules, clv_error *err)
+static clv_status compile_by_rules(clv_stage_needs *needs, void *arg, const clv_axis_rules *rules,
+                                   clv_plan_schedule schedule, clv_error *err)
 {
     compilation *c = arg;
     clv_plan_options o = *c->options;
     clv_graph *graph;
     o.rules = rules;
+    o.compile.schedule = schedule;
     clv_program_free(c->program);
     c->program = NULL;
     CLV_TRY(build(&graph, &o, c->part, err));
     clv_status status = c->is_priced ? clv_compile_to_price(&c->program, graph, &o.compile, c->reshards, err)
                                      : clv_compile(&c->program, graph, &o.compile, err);
     clv_graph_free(graph);
-    return status == CLV_OK ? clv_stage_bytes_read(bytes, c->program, err) : status;
+    return status == CLV_OK ? clv_stage_needs_read(needs, c->program, o.compile.machine, err) : status;
 }
 
 /* As *c asks, its options those of the caller. */
@@ -381,14 +384,14 @@ static clv_status compile_part(clv_program **out, compilation *c, clv_error *err
     const clv_mesh alone = {0};
     clv_axis_rules rules, fitted;
     clv_plan_options o;
-    clv_stage_bytes bytes;
+    clv_stage_needs needs;
     CLV_TRY(clv_require(out && c->options, call, "out and options", err));
     CLV_TRY(take_options(&o, &rules, &alone, c->options, call, err));
     c->options = &o;
     const bool fits_stages =
         o.model && !generates(&o) && c->part.layers == 0 && clv_axis_rules_stage_axis(o.rules) >= 0;
     clv_status status = fits_stages ? clv_plan_fit_stages(&fitted, &o, compile_by_rules, c, err)
-                                    : compile_by_rules(&bytes, c, o.rules, err);
+                                    : compile_by_rules(&needs, c, o.rules, o.compile.schedule, err);
     if (status == CLV_OK && c->part.layers == 0) /* not of a part */
         status = clv_program_check_expert_capacity(c->program, o.compile.expert_rank_capacity_factor, err);
     if (status == CLV_OK)

@@ -134,14 +134,15 @@ typedef struct pricing {
     clv_program_price price;
 } pricing;
 
-static clv_status price_by_rules(clv_stage_bytes *bytes, void *arg, const clv_axis_rules *rules, clv_error *err)
+static clv_status price_by_rules(clv_stage_needs *needs, void *arg, const clv_axis_rules *rules,
+                                 clv_plan_schedule schedule, clv_error *err)
 {
     pricing *p = arg;
     clv_plan_options o = *p->options;
     figures few, more;
     o.rules = rules;
     const int64_t stages = p->stages;
-    const clv_plan_schedule schedule = o.compile.schedule;
+    o.compile.schedule = schedule;
     const int64_t first = first_steady(schedule, stages), cheap = WHOLE / p->layers;
     const int64_t last = stages > 1 && cheap > first ? cheap : first + 1;
     const bool whole =
@@ -166,10 +167,11 @@ static clv_status price_by_rules(clv_stage_bytes *bytes, void *arg, const clv_ax
                                    .whole = whole};
     memcpy(p->price.layers, rules->stage_layers, sizeof p->price.layers);
     for (int64_t s = 0; s < stages; s++) {
-        bytes->of[s] = (double)more.stage[s].total;
+        needs->bytes[s] = (double)more.stage[s].total;
         if (more.stage[s].total > p->price.memory.total)
             p->price.memory = more.stage[s];
     }
+    needs->seconds = more.predicted.seconds;
     p->price.in_flight = more.in_flight[p->price.memory.stage];
     return CLV_OK;
 }
@@ -179,12 +181,12 @@ clv_status clv_program_price_compute(clv_program_price *out, const clv_plan_opti
 {
     clv_plan_options o = *options;
     clv_axis_rules rules;
-    clv_stage_bytes bytes;
+    clv_stage_needs needs;
     pricing p = {.options = &o, .stages = stages, .layers = layers};
     o.accumulate = o.accumulate ? o.accumulate : 1;
     o.batch = o.batch ? o.batch : CLV_PLAN_BATCH;
     CLV_TRY(stages > 1 ? clv_plan_fit_stages(&rules, &o, price_by_rules, &p, err)
-                       : price_by_rules(&bytes, &p, o.rules, err));
+                       : price_by_rules(&needs, &p, o.rules, o.compile.schedule, err));
     *out = p.price;
     return CLV_OK;
 }
