@@ -47,7 +47,7 @@ void clv_model_balance_stages(clv_model *m)
 
 /* Memory grows about linearly with the layers of a stage: a line says how many have room. Not quite, as it depends on
  * when other stages send, so that what a split needs is known when its step is compiled. */
-enum { MOST_ATTEMPTS = 8, MOST_MORE = 3 };
+enum { MOST_ATTEMPTS = 8 };
 static const double hopeless = 1.3; /* of all stages' memory together: no way to share it fits */
 
 /* What is known of a stage: what it needed for its layers, and for one more. */
@@ -57,8 +57,7 @@ typedef struct stage_line {
 
 typedef struct split {
     int layers[CLV_MAX_VIRTUAL_STAGES]; /* of each run */
-    int fullest;                        /* stage, once tried */
-    double most_bytes, seconds;         /* that it needs */
+    double most_bytes, seconds;         /* that it needs, once tried */
 } split;
 
 typedef struct stage_fit {
@@ -125,9 +124,8 @@ static clv_status try_split(stage_fit *f, const split *at, clv_error *err)
     memcpy(f->rules->stage_layers, at->layers, (size_t)f->runs * sizeof *at->layers);
     CLV_TRY(f->attempt(&needs, f->arg, f->rules, f->schedule, err));
     f->tried[f->n_tried] = *at;
-    for (int s = 0, *most = &f->tried[f->n_tried].fullest; s < f->stages; s++)
-        *most = s == 0 || needs.bytes[s] > needs.bytes[*most] ? s : *most;
-    f->tried[f->n_tried].most_bytes = needs.bytes[f->tried[f->n_tried].fullest];
+    for (int s = 0; s < f->stages; s++)
+        f->tried[f->n_tried].most_bytes = fmax(s ? f->tried[f->n_tried].most_bytes : 0, needs.bytes[s]);
     f->tried[f->n_tried].seconds = needs.seconds;
     f->n_tried++;
     if (learn(f, at, &needs) && (f->best < 0 || longest(f, at) < longest(f, &f->tried[f->best])))
@@ -135,39 +133,27 @@ static clv_status try_split(stage_fit *f, const split *at, clv_error *err)
     return CLV_OK;
 }
 
-static const split *find_tried(const stage_fit *f, const split *at)
+static bool was_tried(const stage_fit *f, const split *at)
 {
     for (int i = 0; i < f->n_tried; i++)
         if (memcmp(f->tried[i].layers, at->layers, (size_t)f->runs * sizeof *at->layers) == 0)
-            return &f->tried[i];
-    return NULL;
+            return true;
+    return false;
 }
 
-/* A split that the lines have room for; while none fits also one with a little more on all but the fullest stage.
- * Returns whether it is worth a try. */
+/* A split that the lines have room for. Returns whether it is worth a try. */
 static bool propose(split *out, const stage_fit *f)
 {
     double all = 0;
-    int fullest = 0;
+    int64_t most[CLV_MAX_STAGES];
     for (int s = 0; s < f->stages; s++) {
-        all += f->line[s].bytes;
-        fullest = f->line[s].bytes > f->line[fullest].bytes ? s : fullest;
+        const stage_line *line = &f->line[s];
+        all += line->bytes;
+        most[s] = (int64_t)(line->layers + floor((f->limit - line->bytes) / line->of_layer));
     }
-    for (int more = 0; all <= hopeless * f->stages * f->limit && more <= (f->best < 0 ? MOST_MORE : 0); more++) {
-        int64_t most[CLV_MAX_STAGES];
-        for (int s = 0; s < f->stages; s++) {
-            const stage_line *line = &f->line[s];
-            most[s] = (int64_t)(line->layers + floor((f->limit - line->bytes) / line->of_layer));
-            most[s] += s == fullest ? 0 : more;
-        }
-        while (clv_nn_balance_within(out->layers, f->runs, f->layers, f->head, f->stages, most)) {
-            const split *tried = find_tried(f, out);
-            if (!tried)
-                return f->best < 0 || longest(f, out) < longest(f, &f->tried[f->best]);
-            most[tried->fullest] = (int64_t)layers_of(f, tried, tried->fullest) - 1;
-        }
-    }
-    return false;
+    return all <= hopeless * f->stages * f->limit &&
+           clv_nn_balance_within(out->layers, f->runs, f->layers, f->head, f->stages, most) && !was_tried(f, out) &&
+           (f->best < 0 || longest(f, out) < longest(f, &f->tried[f->best]));
 }
 
 /* A split like the one that needs the least so far, but for a layer that is on another run; false: all were tried. */
@@ -181,7 +167,7 @@ static bool propose_beside(split *out, const stage_fit *f)
             *out = *least;
             out->layers[from]--;
             out->layers[to]++;
-            if (out->layers[from] > 0 && !find_tried(f, out))
+            if (out->layers[from] > 0 && !was_tried(f, out))
                 return true;
         }
     return false;
