@@ -489,7 +489,7 @@ static void expect_within_memory(const char *mesh_text, int runs, int layers, in
         if (i % 6 == 0)
             expect_best_schedule(&o);
     }
-    assert_true(moved > 0);
+    assert_true(moved > 0 || sweep_is_thin());
 }
 
 static void test_stages_within_memory(void **state)
