@@ -188,12 +188,6 @@ static clv_status find_split(split *left, stage_fit *f, const split *first, clv_
     return chosen == f->n_tried - 1 ? CLV_OK : try_split(f, left, err);
 }
 
-static bool is_better(const split *a, const split *b, double limit)
-{
-    const bool fits = a->most_bytes <= limit, other = b->most_bytes <= limit;
-    return fits != other ? fits : fits ? a->seconds < b->seconds : a->most_bytes < b->most_bytes;
-}
-
 /* CLV_SCHEDULE_AUTO. */
 static clv_status find_split_and_schedule(stage_fit *f, const split *first, clv_error *err)
 {
@@ -202,10 +196,10 @@ static clv_status find_split_and_schedule(stage_fit *f, const split *first, clv_
     for (int i = 0; i < CLV_SCHEDULES_OF_AUTO; i++) {
         f->schedule = clv_schedules_of_auto[i];
         CLV_TRY(find_split(&left, f, first, err));
-        if (i > 0 && !is_better(&left, &best, f->limit))
-            continue;
-        best = left;
-        at = i;
+        if (i == 0 || clv_step_is_better(left.seconds, left.most_bytes, best.seconds, best.most_bytes, f->limit)) {
+            best = left;
+            at = i;
+        }
     }
     f->schedule = clv_schedules_of_auto[at];
     f->n_tried = 0;

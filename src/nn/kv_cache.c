@@ -165,19 +165,19 @@ clv_value clv_nn_attend_to_cache(clv_graph *graph, const clv_cache *cache, clv_v
     static const clv_logical_axis of_out[] = {CLV_CACHE_SEQ, CLV_BATCH, CLV_UNNAMED, CLV_HEADS, CLV_UNNAMED};
     static const clv_logical_axis of_lse[] = {CLV_CACHE_SEQ, CLV_BATCH, CLV_HEADS, CLV_UNNAMED};
     clv_attention_options each = *how;
-    if (cache->parts > 1 && how->dropout > 0)
+    each.offset = cache->offset;
+    if (cache->parts == 1)
+        return clv_attention(graph, q, kv, &each);
+    if (how->dropout > 0)
         return clv_graph_fail(
             graph, CLV_EUNSUPPORTED,
             "dropout of attention to a cache that is split over positions; valid: 0, or a whole cache");
-    each.offset = cache->offset;
-    if (cache->parts > 1 && !clv_valid(each.mask) && !how->causal && cache->parts * cache->positions > cache->context)
+    if (!clv_valid(each.mask) && !how->causal && cache->parts * cache->positions > cache->context)
         each.mask = clv_fill(graph, CLV_U8, 2, (int64_t[]){cache->batch, cache->context}, 1);
-    if (cache->parts > 1 && clv_valid(each.mask))
+    if (clv_valid(each.mask))
         each.mask = mask_in_parts(graph, cache, each.mask);
-    if (cache->parts > 1)
-        q = repeat(graph, cache, q, of_q);
-    const clv_value out = clv_attention(graph, q, kv, &each);
-    if (cache->parts == 1 || !clv_valid(out))
+    const clv_value out = clv_attention(graph, repeat(graph, cache, q, of_q), kv, &each);
+    if (!clv_valid(out))
         return out;
     const clv_value lse = clv_op_result(&graph->ops[graph->values[out.id].op], 1);
     return merge_parts(graph, by_part(graph, cache, out, of_out), by_part(graph, cache, lse, of_lse));

@@ -155,11 +155,10 @@ double clv_compile_memory_limit(const clv_compile_options *options, const clv_me
     return floor(model.machine->memory_bytes / model.oversubscription);
 }
 
-bool clv_step_is_better(const clv_prediction *a, const clv_memory *a_memory, const clv_prediction *b,
-                        const clv_memory *b_memory, double limit)
+bool clv_step_is_better(double seconds, double bytes, double other_seconds, double other_bytes, double limit)
 {
-    const bool fits = (double)a_memory->total <= limit, other = (double)b_memory->total <= limit;
-    return fits != other ? fits : fits ? a->seconds < b->seconds : a_memory->total < b_memory->total;
+    const bool fits = bytes <= limit, other_fits = other_bytes <= limit;
+    return fits != other_fits ? fits : fits ? seconds < other_seconds : bytes < other_bytes;
 }
 
 static clv_status is_better(bool *better, const clv_program *a, const clv_program *b,
@@ -174,8 +173,8 @@ static clv_status is_better(bool *better, const clv_program *a, const clv_progra
         CLV_TRY(clv_program_predict(both[i], options->machine, &predicted[i], err));
         CLV_TRY(clv_program_memory(both[i], &memory[i], err));
     }
-    *better = clv_step_is_better(&predicted[0], &memory[0], &predicted[1], &memory[1],
-                                 clv_compile_memory_limit(options, &a->mesh));
+    *better = clv_step_is_better(predicted[0].seconds, (double)memory[0].total, predicted[1].seconds,
+                                 (double)memory[1].total, clv_compile_memory_limit(options, &a->mesh));
     return CLV_OK;
 }
 

@@ -65,8 +65,9 @@ clv_status clv_compile_options_check(const clv_compile_options *options, const c
  * smaller one. */
 enum { CLV_SCHEDULES_OF_AUTO = 3 };
 extern const clv_plan_schedule clv_schedules_of_auto[CLV_SCHEDULES_OF_AUTO];
-bool clv_step_is_better(const clv_prediction *a, const clv_memory *a_memory, const clv_prediction *b,
-                        const clv_memory *b_memory, double limit);
+/* Whether a step of such seconds and bytes of a rank is better than another: what fits the limit, and then the faster,
+ * or else the smaller. */
+bool clv_step_is_better(double seconds, double bytes, double other_seconds, double other_bytes, double limit);
 /* The bytes of a rank that a step is to fit: stated, or the machine's for each of the mesh's ranks. */
 double clv_compile_memory_limit(const clv_compile_options *options, const clv_mesh *mesh);
 /* CLV_SCHEDULE_INTERLEAVED of stages with one run of layers each. */

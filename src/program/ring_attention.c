@@ -303,7 +303,7 @@ static clv_status add_permute(int *to, const ring_pass *r, int from, int shift, 
     made.cause = clv_arena_format(p->arena, "%s is computed by blocks, which go around a ring", of->name);
     if (!step || !made.cause)
         return clv_fail_memory(err, "a step", sizeof *step);
-    layout.stages = of->stages; /* of those that hold the block, some pass it on */
+    layout.stages = of->stages; /* the stages of attention alone pass blocks on, though others may hold them */
     if (*to < 0)
         CLV_TRY(add_buffer(to, p, &was.type, &layout, shift, err));
     step->kind = CLV_STEP_PERMUTE;

@@ -360,10 +360,9 @@ typedef struct compilation {
     clv_program *program;
 } compilation;
 
-static clv_status compile_by_rules(clv_stage_needs *needs, void *arg, const clv_axis_rules *rules,
-                                   clv_plan_schedule schedule, clv_error *err)
+static clv_status compile_by_rules(compilation *c, const clv_axis_rules *rules, clv_plan_schedule schedule,
+                                   clv_error *err)
 {
-    compilation *c = arg;
     clv_plan_options o = *c->options;
     clv_graph *graph;
     o.rules = rules;
@@ -374,7 +373,15 @@ static clv_status compile_by_rules(clv_stage_needs *needs, void *arg, const clv_
     clv_status status = c->is_priced ? clv_compile_to_price(&c->program, graph, &o.compile, c->reshards, err)
                                      : clv_compile(&c->program, graph, &o.compile, err);
     clv_graph_free(graph);
-    return status == CLV_OK ? clv_stage_needs_read(needs, c->program, o.compile.machine, err) : status;
+    return status;
+}
+
+static clv_status try_stages(clv_stage_needs *needs, void *arg, const clv_axis_rules *rules, clv_plan_schedule schedule,
+                             clv_error *err)
+{
+    compilation *c = arg;
+    CLV_TRY(compile_by_rules(c, rules, schedule, err));
+    return clv_stage_needs_read(needs, c->program, c->options->compile.machine, err);
 }
 
 /* As *c asks, its options those of the caller. */
@@ -384,14 +391,13 @@ static clv_status compile_part(clv_program **out, compilation *c, clv_error *err
     const clv_mesh alone = {0};
     clv_axis_rules rules, fitted;
     clv_plan_options o;
-    clv_stage_needs needs;
     CLV_TRY(clv_require(out && c->options, call, "out and options", err));
     CLV_TRY(take_options(&o, &rules, &alone, c->options, call, err));
     c->options = &o;
-    const bool fits_stages =
-        o.model && !generates(&o) && c->part.layers == 0 && clv_axis_rules_stage_axis(o.rules) >= 0;
-    clv_status status = fits_stages ? clv_plan_fit_stages(&fitted, &o, compile_by_rules, c, err)
-                                    : compile_by_rules(&needs, c, o.rules, o.compile.schedule, err);
+    const bool fits_stages = o.model && !generates(&o) && c->part.layers == 0 &&
+                             clv_axis_rules_stage_axis(o.rules) >= 0 && o.rules->n_stage_layers == 0;
+    clv_status status = fits_stages ? clv_plan_fit_stages(&fitted, &o, try_stages, c, err)
+                                    : compile_by_rules(c, o.rules, o.compile.schedule, err);
     if (status == CLV_OK && c->part.layers == 0) /* not of a part */
         status = clv_program_check_expert_capacity(c->program, o.compile.expert_rank_capacity_factor, err);
     if (status == CLV_OK)

@@ -700,7 +700,8 @@ static clv_status price_step_by_best_schedule(clv_plan_estimate *out, const esti
     for (int i = 0; i < CLV_SCHEDULES_OF_AUTO; i++) {
         clv_plan_estimate other = *out;
         CLV_TRY(price_step(&other, asked, info, clv_schedules_of_auto[i], err));
-        if (i == 0 || clv_step_is_better(&other.predicted, &other.memory, &out->predicted, &out->memory,
+        if (i == 0 || clv_step_is_better(other.predicted.seconds, (double)other.memory.total, out->predicted.seconds,
+                                         (double)out->memory.total,
                                          clv_compile_memory_limit(&asked->plan.compile, asked->plan.mesh)))
             *out = other;
     }

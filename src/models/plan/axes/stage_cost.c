@@ -62,7 +62,8 @@ static void add_ops(clv_figures *f, const clv_program *program, const clv_machin
 /* What is done with a buffer. */
 enum { MADE_LATE = 1, READ_LATE = 2, READ_EARLY = 4 };
 
-/* Whether the gradients of weights of a step's first microbatch are made by it, or with them what else reads. */
+/* Whether an instruction can be put off: it makes gradients of weights, of the first microbatch, or what such
+ * instructions alone read. */
 static bool is_late(const clv_program *program, const clv_instruction *at, const uint8_t *uses)
 {
     bool makes = at->op && at->backward && at->microbatch <= 1, feeds = at->backward || at->recomputed;

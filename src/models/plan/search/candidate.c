@@ -5,7 +5,8 @@
 #include "models/plan/search/search.h"
 #include "program/cost/cost_model.h"
 
-/* Of an estimate of zero-bubble: the last stage, whose head makes it slower than others, may put off less. */
+/* Of an estimate of zero-bubble, the least that its program needs (test_zero_bubble_estimate): where the head makes the
+ * last stage slower, others put off fewer gradients of weights than is estimated. */
 static const double zero_bubble_least = 0.87;
 
 double clv_search_tokens_per_s(const clv_plan_search *s, const clv_search_candidate *c)
